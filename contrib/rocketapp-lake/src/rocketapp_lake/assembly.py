@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from rocketapp import SetupError
 from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
-from rocketapp_lake.bad_rows import BadTable, BadTopic, Guard, Put, beside
+from rocketapp_lake.bad_rows import BadTable, BadTopic, Guard
 from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
@@ -17,7 +18,7 @@ from rocketapp_lake.declared import Sink
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.formats import known
 from rocketapp_lake.settings import LakeConfig
-from rocketapp_lake.store import Compacts, Growing, SetsAside, Store
+from rocketapp_lake.store import Compacts, Growing, Store
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
 from rocketapp_lake.writing import BatchWriter
@@ -45,7 +46,6 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         store = new_store(sink, settings, batch_writer)
     except (SinkError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
-    bad_store = None if isinstance(store, SetsAside) else new_store(bad, settings, batch_writer)
     if options.evolution == "add" and not isinstance(store, Growing):
         raise SetupError(sink.place, f'evolution="add": format={options.format!r} has no add_columns')
     try:
@@ -53,12 +53,10 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     except (TypeError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
 
-    put: Put | None = None
-    if options.bad_rows == "topic":
-        put = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name).put
-    elif options.bad_rows == "table" and isinstance(store, SetsAside):
-        put = beside(store)
+    bad_table = BadTable(partial(new_store, bad, settings, batch_writer), bad.name, rows, wall_clock)
+    topic = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name)
     most_bad = MOST_BAD if options.bad_rows_max_ratio is None else options.bad_rows_max_ratio
+    bad_stores = [bad_table.store] if options.bad_rows == "table" else []
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
     limits = Limits(rows=options.flush_rows, bytes=min(options.flush_bytes, most), seconds=options.flush_seconds)
@@ -67,11 +65,11 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         store,
         make=rows.made,
         worker=Worker(f"sink {sink.name}"),
-        guard=Guard(most_bad, put) if sink.sets_aside else None,
-        bad_table=None if bad_store is None else BadTable(bad_store, bad.name, rows, wall_clock),
-        names_bad=options.bad_rows == "table" and bad_store is not None,
+        guard=Guard(most_bad, topic.put if options.bad_rows == "topic" else None) if sink.sets_aside else None,
+        bad_table=bad_table,
+        names_bad=options.bad_rows == "table",
         evolution=options.evolution,
-        compaction=_compaction(sink, [store] if bad_store is None else [store, bad_store], tasks, counts),
+        compaction=_compaction(sink, [store, *bad_stores], tasks, counts),
         limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),
         counts=counts,

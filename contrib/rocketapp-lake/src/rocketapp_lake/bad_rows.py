@@ -7,17 +7,20 @@ import logging
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import replace
-from functools import partial
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import RESERVED_PROPERTIES
-from rocketapp_lake.batches import BadRow, Batch, Made
-from rocketapp_lake.committer import Attempt
+from rocketapp_lake.batches import BadRow, Batch, Place
+from rocketapp_lake.committer import behind, until_there
 from rocketapp_lake.errors import TooManyBadRowsError
-from rocketapp_lake.records import Head
+from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.rows import Rows, bad_table
-from rocketapp_lake.store import SetsAside, Store
+from rocketapp_lake.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 log = logging.getLogger("rocketapp.lake")
 
@@ -90,8 +93,13 @@ class BadTable:
     them to the next owner, which reads their messages again. Positions here tell what has come.
     """
 
-    def __init__(self, store: Store, sink: str, rows: Rows, now: Callable[[], float]) -> None:
-        self.store, self.sink, self._rows, self._now = store, sink, rows, now
+    def __init__(self, new_store: Callable[[], Store], sink: str, rows: Rows, now: Callable[[], float]) -> None:
+        self._new_store, self.sink, self._rows, self._now = new_store, sink, rows, now
+
+    @cached_property
+    def store(self) -> Store:
+        """Made at its first use: a sink without bad rows has no table for them."""
+        return self._new_store()
 
     def owed(self, queue: MessageQueue, head: Head) -> list[int]:
         """What has not come yet of a queue. `head`: where the other table stands."""
@@ -105,32 +113,33 @@ class BadTable:
 
         `batch`: as it was gathered, for an owner before may have committed a part of it.
         """
-        batch = batch.without(queue for queue, span in batch.spans.items() if span.end > head.vector.get(queue, 0))
-        owed = {
+        ends = {queue: min(span.end, head.vector.get(queue, 0)) for queue, span in batch.spans.items()}
+        owed = [
             (queue, offset)
-            for queue, span in batch.spans.items()
+            for queue, end in ends.items()
             for offset in head.aside.get(queue, ())
-            if span.start <= offset < span.end
-        }
-        if owed:
-            make = partial(self._made, owed, bad)
-            Attempt(self.store, self.sink, batch, make=make, now=self._now, is_sparse=True).run()
+            if batch.spans[queue].start <= offset < end
+        ]
 
-    def _made(self, owed: Set[tuple[MessageQueue, int]], bad: Sequence[BadRow], batch: Batch) -> Made:
-        begin = {queue: span.start for queue, span in batch.spans.items()}
-        left = {(queue, offset) for queue, offset in owed if queue in begin and offset >= begin[queue]}
+        def rest(own: Head) -> tuple[Commit, pa.Table | None] | None:
+            left = {(queue, offset) for queue, offset in owed if offset >= own.vector.get(queue, 0)}
+            if not left:
+                return None
+            rows = self._found(left, batch, bad)
+            commit = behind(own, self.sink, {**own.vector, **{queue: ends[queue] for queue, _ in left}}, self._now())
+            return replace(commit, rows=len(rows)), bad_table(rows) if rows else None
+
+        if owed:
+            until_there(self.store, self.sink, rest)
+
+    def _found(self, left: Set[Place], batch: Batch, bad: Sequence[BadRow]) -> list[BadRow]:
         found = [one for one in bad if one.place in left]
         if len(found) < len(left):
             again = self._rows.bad(replace(batch, refused=dict.fromkeys(left, EARLIER)))
             found = [one for one in again if one.place in left]
         if len(found) < len(left):
             log.error("sink %s: %d bad rows are lost: their messages have expired", self.sink, len(left) - len(found))
-        return Made(bad_table(found) if found else None)
-
-
-def beside(store: SetsAside) -> Put:
-    """Into a table of their own, in the commit of the other rows: once, whatever the database refuses."""
-    return lambda batch, bad: store.set_aside(bad_table(bad) if bad else None)
+        return found
 
 
 class BadTopic:
@@ -140,7 +149,7 @@ class BadTopic:
         """Needs a running loop."""
         self._publish, self._topic, self._cluster, self._sink = publish, topic, cluster, sink
         self._loop = asyncio.get_running_loop()
-        self._stored: set[tuple[MessageQueue, int]] = set()
+        self._stored: set[Place] = set()
         """Of the batch that is on its way: it is not sent again when the table fails."""
 
     def put(self, batch: Batch, bad: Sequence[BadRow]) -> None:

@@ -79,6 +79,10 @@ class Batch:
         return self.trimmed({queue: self.spans[queue].end for queue in queues if queue in self.spans})
 
 
+Place = tuple[MessageQueue, int]
+"""The queue and the offset of a message, by which it is told from all others."""
+
+
 class BadRow(NamedTuple):
     """A message that cannot be a row."""
 
@@ -87,8 +91,7 @@ class BadRow(NamedTuple):
     problem: str
 
     @property
-    def place(self) -> tuple[MessageQueue, int]:
-        """By which it is told from all others."""
+    def place(self) -> Place:
         return self.queue, self.message.offset
 
 

@@ -150,7 +150,7 @@ def rebase(*, table: str, name: str | None, positions: tuple[str, ...], dry_run:
     if len(names) > 1:
         raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
     (sink,), now = names, datetime.now(UTC).timestamp()
-    for path, one in ((f"{table}_bad", f"{sink}/bad"), (table, sink)):
+    for path, one in ((f"{table.rstrip('/')}_bad", f"{sink}/bad"), (table, sink)):
         store = open_store(path, one)
         head = store.load()
         if not head.sequence:

@@ -7,17 +7,17 @@ worker thread.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rocketapp import MessageQueue
 from rocketapp_lake.batches import BadRow, Batch, Made
 from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkError
 from rocketapp_lake.evolution import grown
 from rocketapp_lake.options import Evolution
-from rocketapp_lake.positions import Offsets, advanced, differing
+from rocketapp_lake.positions import Offsets, Vector, advanced, differing
 from rocketapp_lake.records import Commit, Head, Kind
 from rocketapp_lake.store import Growing, Store
 
@@ -60,19 +60,16 @@ class Attempt:
         *,
         make: Callable[[Batch], Made],
         now: Callable[[], float],
-        is_sparse: bool = False,
         evolution: Evolution = "fail",
         put_aside: Callable[[Batch, Sequence[BadRow]], None] | None = None,
         names_bad: bool = False,
     ) -> None:
         """`make`: what makes rows of a batch.
 
-        `is_sparse`: the table has only some of the batches, so that what lies below this one need not be there.
-
         `put_aside`: is given the bad rows before the batch is committed, again in each attempt; what it raises ends it.
         `names_bad`: the commit says which they are, for what puts them aside behind it.
         """
-        self._is_sparse, self._evolution, self._put_aside, self._names_bad = is_sparse, evolution, put_aside, names_bad
+        self._evolution, self._put_aside, self._names_bad = evolution, put_aside, names_bad
         self._store, self._sink, self.batch = store, sink, batch
         self._make, self._now = make, now
         self._first = {queue: span.start for queue, span in batch.spans.items()}
@@ -113,17 +110,14 @@ class Attempt:
                 if rows is not None and made.bad:
                     self._store.check(rows)  # a type that the table does not take puts nothing aside
                 self._put_aside(self.batch, made.bad)
-            commit = Commit(
-                sink=self._sink,
-                sequence=head.sequence + 1,
+            commit = replace(
+                behind(head, self._sink, advanced(head.vector, self.batch.spans), self._now()),
                 batch=name,
                 spans=self.batch.spans,
-                vector=advanced(head.vector, self.batch.spans),
                 marks={**head.marks, **self.batch.marks},
                 aside=self._owed(head, made.bad),
                 schema=schema,
                 rows=0 if rows is None else rows.num_rows,
-                made_at=self._now(),
             )
             self._committed, began = (commit.sequence, name, made), perf_counter()
             try:
@@ -164,7 +158,7 @@ class Attempt:
     def _trim(self, head: Head) -> None:
         found = differing(self.batch.spans, head.vector)
         for queue, has in found.items():
-            if has < self.batch.spans[queue].start and not self._is_sparse:
+            if has < self.batch.spans[queue].start:
                 raise GapError(queue, has, self.batch.spans[queue].start)
         if found:
             self.batch, self._made = self.batch.trimmed(head.vector), None
@@ -204,36 +198,47 @@ class Attempt:
         return Done(head, name, count, size, self._size - len(self.batch), fenced, (self._seconds, seconds), bad)
 
 
-def rebase(store: Store, sink: str, to: Mapping[MessageQueue, int], *, made_at: float, kind: Kind = "rebase") -> Head:
+def until_there(store: Store, sink: str, next_commit: Callable[[Head], tuple[Commit, pa.Table | None] | None]) -> Head:
+    """Commit what `next_commit` makes of where the sink stands, until that is None: then it is there. It blocks.
+
+    Owners that commit meanwhile are no harm: of two the second one looks again. Raises what the store raises.
+    """
+    for _ in range(MOST_FENCES):
+        head = store.load()
+        if (found := next_commit(head)) is None:
+            return head
+        with suppress(FencedError):
+            store.commit(*found)
+    raise SinkError(f"sink {sink}: {MOST_FENCES} races lost in a row: too many publish to it")
+
+
+def behind(head: Head, sink: str, vector: Vector, made_at: float) -> Commit:
+    """A commit without rows that follows this one, with these positions. What it does not say stays as it is."""
+    return Commit(
+        sink=sink,
+        sequence=head.sequence + 1,
+        batch=uuid.uuid4().hex,
+        spans={},
+        vector=vector,
+        marks=head.marks,
+        aside=head.aside,
+        schema=head.schema,
+        made_at=made_at,
+    )
+
+
+def rebase(store: Store, sink: str, to: Vector, *, made_at: float, kind: Kind = "rebase") -> Head:
     """Set where these queues stand, by a commit without rows; the others stay. It blocks. Where the sink stands then.
 
     What was last read of them is forgotten: the queue that they have now is the right one, whatever its records are.
-    Owners that publish meanwhile lose the race, and read where the table stands. Positions that are there already need
-    no commit, unless the newest commit is not in the table any more. Raises what the store raises.
+    Positions that are there already need no commit, unless the newest commit is not in the table any more.
     """
-    head = store.load()
-    for _ in range(MOST_FENCES):
-        vector = {**head.vector, **to}
+
+    def moved(head: Head) -> tuple[Commit, None] | None:
         marks = {queue: mark for queue, mark in head.marks.items() if queue not in to}
         aside = {queue: offsets for queue, offsets in head.aside.items() if queue not in to}
-        if head.batch and (vector, marks, aside) == (head.vector, head.marks, head.aside):
-            return head
-        commit = Commit(
-            sink=sink,
-            sequence=head.sequence + 1,
-            batch=uuid.uuid4().hex,
-            spans={},
-            vector=vector,
-            marks=marks,
-            aside=aside,
-            schema=head.schema,
-            made_at=made_at,
-            kind=kind,
-        )
-        try:
-            store.commit(commit, None)
-        except FencedError:
-            head = store.load()
-            continue
-        head = store.load()
-    raise SinkError(f"sink {sink}: {MOST_FENCES} races lost in a row: too many publish to it")
+        commit = replace(behind(head, sink, {**head.vector, **to}, made_at), marks=marks, aside=aside, kind=kind)
+        is_there = head.batch and (commit.vector, marks, aside) == (head.vector, head.marks, head.aside)
+        return None if is_there else (commit, None)
+
+    return until_there(store, sink, moved)

@@ -91,7 +91,7 @@ class Sink:
     def of_bad_rows(self) -> Sink:
         """The sink of the table of its bad rows."""
         table = f"{self.table.rstrip('/')}_bad"
-        bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=(), sort_by=())
+        bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=(), sort_by=(), merge_on=())
         return Sink(self.topic, bad, self.place, self.folder)
 
     def decorate(self, function: Transform) -> Transform:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rocketapp import MessageQueue
-from rocketapp.plugin import QueueStart, StoredRecords
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
+
+if TYPE_CHECKING:
+    # Executors of Spark use this module, and need no engine.
+    from rocketapp.plugin import QueueStart, StoredRecords
+
+T = TypeVar("T")
 
 
 class Span(NamedTuple):
@@ -62,3 +67,21 @@ def lost(queue: MessageQueue, position: int, start: QueueStart) -> str:
     if position < start.min_offset:
         return f"{has} from #{start.min_offset} on: what lies between has expired."
     return ""
+
+
+def nested(by_queue: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:
+    """By topic, broker and queue, for JSON."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for queue, value in sorted(by_queue.items()):
+        found.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = value
+    return found
+
+
+def flat(tree: Mapping[str, Mapping[str, Mapping[str, Any]]], read: Callable[[Any], T]) -> dict[MessageQueue, T]:
+    """The reverse. Raises AttributeError, TypeError or ValueError for what is nothing of the kind."""
+    return {
+        MessageQueue(topic, broker, int(queue)): read(value)
+        for topic, brokers in tree.items()
+        for broker, queues in brokers.items()
+        for queue, value in queues.items()
+    }

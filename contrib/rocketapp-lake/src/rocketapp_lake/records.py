@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
-from rocketapp_lake.positions import Marks, Offsets, Span, Vector
+from rocketapp_lake.positions import Marks, Offsets, Span, Vector, flat, nested
 
 FORMAT = 1
 Kind = Literal["append", "rebase", "epoch"]
@@ -72,7 +72,7 @@ class Head:
 def encode(commit: Commit) -> dict[str, Any]:
     """As plain values for JSON."""
     plain = {one.name: getattr(commit, one.name) for one in fields(commit)}
-    return {"format": FORMAT, **plain, **{name: _nested(plain[name]) for name in BY_QUEUE}}
+    return {"format": FORMAT, **plain, **{name: nested(plain[name]) for name in BY_QUEUE}}
 
 
 def decode(values: Mapping[str, Any]) -> Commit:
@@ -81,7 +81,7 @@ def decode(values: Mapping[str, Any]) -> Commit:
         raise ValueError(f"format {values.get('format')!r} of a commit is unknown: a newer version wrote it")
     try:
         plain = {one.name: values[one.name] for one in fields(Commit)}
-        by_queue = {name: _flat(plain[name], kind) for name, kind in BY_QUEUE.items()}
+        by_queue = {name: flat(plain[name], kind) for name, kind in BY_QUEUE.items()}
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a commit: {error!r}") from None
     return Commit(**{**plain, **by_queue})
@@ -90,19 +90,3 @@ def decode(values: Mapping[str, Any]) -> Commit:
 def to_json(values: Mapping[str, Any]) -> bytes:
     """In one canonical form."""
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _nested(by_queue: Mapping[MessageQueue, Any]) -> dict[str, dict[str, dict[str, Any]]]:
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for queue, value in by_queue.items():
-        found.setdefault(queue.topic, {}).setdefault(queue.broker_name, {})[str(queue.queue_id)] = value
-    return found
-
-
-def _flat(nested: Mapping[str, Mapping[str, Mapping[str, Any]]], kind: Callable[..., Any]) -> dict[MessageQueue, Any]:
-    return {
-        MessageQueue(topic, broker, int(queue)): kind(value)
-        for topic, brokers in nested.items()
-        for broker, queues in brokers.items()
-        for queue, value in queues.items()
-    }

@@ -47,9 +47,8 @@ class SqlStore:
         self._log = _log_in(self._schema or None)
         self._ours = (self._log.c.table_name == self._name) & (self._log.c.sink == sink)
         self._has_log = False
-        self._tables: dict[str, sa.Table] = {}
-        """Those that are there, as they were found."""
-        self._beside: pa.Table | None = None
+        self._table: sa.Table | None = None
+        """As it was found."""
 
     def __repr__(self) -> str:
         return f"<SqlStore {self._database.place} {self._name} of {self.sink}>"
@@ -61,30 +60,20 @@ class SqlStore:
     def check(self, rows: pa.Table) -> None:
         """Whether the table has their columns. What it says to each row is known when they are loaded."""
         with self._told(), self._database.connected() as connection:
-            table = self._found(connection, self._name)
+            table = self._found(connection)
             if table is not None:
-                self._loaded(table, rows, self._merge_on)
-
-    def set_aside(self, rows: pa.Table | None) -> None:
-        """They go into `<table>_bad` in the transaction of the next commits (rocketapp_lake.store.SetsAside)."""
-        self._beside = rows
+                self._loaded(table, rows)
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
         """Raises RefusedRowsError for rows that the database refuses; then nothing of the batch is there."""
         with self._told():
             self._make_log()
-            loads = [] if rows is None else [self._made(self._name, rows, self._merge_on)]
-            beside = None if self._beside is None else _since(self._beside, commit)
-            if beside:
-                loads.append(self._made(f"{self._name}_bad", beside, ()))
+            load = None if rows is None else self._made(rows)
             with self._database.transaction() as connection:
                 self._fence(connection, commit)
-                for number, load in enumerate(loads):
-                    found = halved(self._database, connection, load)
-                    if found and rows is not None and number == 0:
-                        raise _refused(rows, found)
-                    if found:
-                        raise SinkError(f"{load.table}: {next(iter(found.values()))}")
+                found = {} if load is None else halved(self._database, connection, load)
+                if rows is not None and found:
+                    raise _refused(rows, found)
 
     def who_committed(self, sequence: int) -> str | None:
         found = self._commits(1, self._log.c.sequence == sequence)
@@ -93,7 +82,7 @@ class SqlStore:
     def add_columns(self, columns: pa.Schema) -> None:
         """For `evolution="add"` (rocketapp_lake.store.Growing)."""
         with self._told(), self._database.connected() as connection:
-            table = self._found(connection, self._name)
+            table = self._found(connection)
             if table is None:
                 return
             for field in columns:
@@ -103,7 +92,7 @@ class SqlStore:
                 elif not _are_alike(table.c[field.name].type, wanted.type):
                     has = table.c[field.name].type
                     raise SinkError(f"{table}: column {field.name} is {has!r} there, and {field.type} in the rows")
-            self._tables.clear()
+            self._table = None
 
     def commits(self) -> Iterator[Commit]:
         """Of all sinks of the table, those of each with the newest first, as far as it keeps them."""
@@ -152,36 +141,34 @@ class SqlStore:
             asked = sa.select(self._log.c.entry).where(whose, *which).order_by(self._log.c.sequence.desc())
             return [decode(json.loads(text)) for (text,) in connection.execute(asked.limit(most))]
 
-    def _found(self, connection: sa.Connection, name: str) -> sa.Table | None:
-        if name not in self._tables:
-            if not sa.inspect(connection).has_table(name, self._schema or None):
-                return None
-            self._tables[name] = self._database.reflected(connection, name, self._schema or None)
-        return self._tables[name]
+    def _found(self, connection: sa.Connection) -> sa.Table | None:
+        if self._table is None and sa.inspect(connection).has_table(self._name, self._schema or None):
+            self._table = self._database.reflected(connection, self._name, self._schema or None)
+        return self._table
 
-    def _made(self, name: str, rows: pa.Table, merge_on: Sequence[str]) -> Any:
-        """What loads rows into a table, which is created if it is not there."""
+    def _made(self, rows: pa.Table) -> Any:
+        """What loads rows into the table, which is created if it is not there."""
         with self._database.connected() as connection:
-            table = self._found(connection, name)
+            table = self._found(connection)
             dialect = connection.dialect
         if table is None:
-            columns = [column_of(field, dialect, is_key=field.name in merge_on) for field in rows.schema]
-            keys = [sa.PrimaryKeyConstraint(*merge_on)] if merge_on else []
-            self._database.create(sa.Table(name, sa.MetaData(), *columns, *keys, schema=self._schema or None))
+            columns = [column_of(field, dialect, is_key=field.name in self._merge_on) for field in rows.schema]
+            keys = [sa.PrimaryKeyConstraint(*self._merge_on)] if self._merge_on else []
+            self._database.create(sa.Table(self._name, sa.MetaData(), *columns, *keys, schema=self._schema or None))
             with self._database.connected() as connection:
-                table = self._found(connection, name)
+                table = self._found(connection)
             assert table is not None
-        return self._loaded(table, rows, merge_on)
+        return self._loaded(table, rows)
 
-    def _loaded(self, table: sa.Table, rows: pa.Table, merge_on: Sequence[str]) -> Any:
+    def _loaded(self, table: sa.Table, rows: pa.Table) -> Any:
         """What loads these rows. Raises SinkError for columns and keys that the table lacks."""
         lacking = [name for name in rows.column_names if name not in table.c]
         rows = rows.drop_columns([name for name in lacking if name in COORDINATES.names])
         missing = [name for name in lacking if name not in COORDINATES.names]
         if missing:
-            self._tables.clear()  # they may be added while the app runs
+            self._table = None  # they may be added while the app runs
             raise SinkError(f"{table} has no column {', '.join(missing)}: it has {', '.join(table.c.keys())}")
-        return loading_of(self._database, table, rows, merge_on)
+        return loading_of(self._database, table, rows, self._merge_on)
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -191,7 +178,7 @@ class SqlStore:
         except (FencedError, SinkError):
             raise
         except self._database.errors as error:
-            self._tables.clear()  # the table may have changed
+            self._table = None  # the table may have changed
             raise DatabaseError(f"{self._database.place}: {self._database.said(error)}") from None
 
 
@@ -212,13 +199,6 @@ def _log_in(schema: str | None) -> sa.Table:
         sa.Column("entry", sa.Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb"), nullable=False),
         schema=schema,
     )
-
-
-def _since(bad: pa.Table, commit: Commit) -> pa.Table:
-    """The bad rows that lie in the spans of the commit: others are in the table already."""
-    places = zip(*(bad[name].to_pylist() for name in PLACE), strict=True)
-    spans = [(commit.spans.get(MessageQueue(*queue)), offset) for *queue, offset in places]
-    return bad.take([number for number, (span, offset) in enumerate(spans) if span and offset >= span.start])
 
 
 def _refused(rows: pa.Table, found: dict[int, str]) -> SinkError:

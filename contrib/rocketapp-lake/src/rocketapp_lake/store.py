@@ -85,18 +85,6 @@ class Compacts(Protocol):
 
 
 @runtime_checkable
-class SetsAside(Protocol):
-    """A store that takes bad rows in the very commit of the others: their table needs no positions of its own."""
-
-    def set_aside(self, rows: pa.Table | None) -> None:
-        """These bad rows belong to the batch that is committed next, and to what is tried again of it.
-
-        Those that lie below the spans of that commit are left out: they were committed before.
-        """
-        ...
-
-
-@runtime_checkable
 class Growing(Protocol):
     """A store whose table can get columns, for `evolution="add"`. A store without it refuses that option."""
 

@@ -49,8 +49,8 @@ class Writer:
         *,
         make: Callable[[Batch], Made],
         worker: Worker,
+        bad_table: BadTable,
         guard: Guard | None = None,
-        bad_table: BadTable | None = None,
         names_bad: bool = False,
         evolution: Evolution = "fail",
         compaction: Compaction | None = None,
@@ -84,6 +84,8 @@ class Writer:
         self._filling: Filling = Filling()
         self._sessions: dict[MessageQueue, SinkQueue] = {}
         self._starts: dict[MessageQueue, int] = {}
+        self._owing: set[MessageQueue] = set()
+        """Those whose last owner has left bad rows behind: the table gets nothing more before they are put aside."""
         self._draining: set[MessageQueue] = set()
         self._writing: Mapping[MessageQueue, SinkQueue] | None = None
         """The queues of the batch that is being written."""
@@ -126,8 +128,9 @@ class Writer:
             position = start.min_offset
             await self._reader.run(partial(self._new_epoch, {queue: position}))
             log.warning("sink %s: %s It begins anew at #%d", self.name, problem, position)
-        owed = [] if self._bad_table is None else await self._reader.run(partial(self._bad_table.owed, queue, head))
+        owed = await self._reader.run(partial(self._bad_table.owed, queue, head))
         self.counts.positions[queue] = position
+        self._owing = self._owing | {queue} if owed else self._owing - {queue}
         self._starts[queue] = max(start.min_offset, min([position, *owed]))
         return self._starts[queue]
 
@@ -195,7 +198,8 @@ class Writer:
 
     def _new_epoch(self, to: Mapping[MessageQueue, int]) -> None:
         """In the reader thread. The table of bad rows first: it would take new ones for old ones."""
-        if (bad := self._bad_table) is not None and bad.store.load().sequence:
+        bad = self._bad_table
+        if bad.store.load().sequence:
             rebase(bad.store, bad.sink, to, made_at=self._wall_clock(), kind="epoch")
         rebase(self._store, self.name, to, made_at=self._wall_clock(), kind="epoch")
 
@@ -330,8 +334,12 @@ class Writer:
                 attempt.drop(attempt.batch.without(over))
             began = self._loop.time()
             try:
+                if self._owing & batch.spans.keys():
+                    self._head = await self._worker.run(self._store.load)
+                    await self._worker.run(partial(self._bad_table.follow, batch, self._head, ()))
+                    self._owing -= batch.spans.keys()
                 done = await self._worker.run(partial(attempt.run, self._head))
-                if self._bad_table is not None and not done.head.aside.keys().isdisjoint(batch.spans):
+                if not done.head.aside.keys().isdisjoint(batch.spans):
                     await self._worker.run(partial(self._bad_table.follow, batch, done.head, done.bad))
             except TooManyBadRowsError as error:
                 self._stop_queues(sessions, error)

@@ -176,9 +176,11 @@ class Landing:
 
     def app(self, format: str, **more: Any) -> Any:
         if format == "iceberg":
+            from pyiceberg.catalog import load_catalog
             from pyiceberg.utils.config import Config
 
             self._patch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())
+            load_catalog("lake")  # of two that open a new one at once, one fails
         own = {"url": self._url} if format == "sql" else {}
         tables = {"iceberg": "lake.shop.orders", "sql": "orders"}
         return self.shop.app(format=format, table=tables.get(format, self._path / "orders"), **own, **more)

@@ -59,7 +59,7 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
         make=lambda batch: Made(None),
         worker=Worker("one"),
         guard=Guard(1.0),
-        bad_table=BadTable(bad, "one/bad", ROWS, lambda: 1.0),
+        bad_table=BadTable(lambda: bad, "one/bad", ROWS, lambda: 1.0),
         limits=Limits(),
         buffer=Buffer(1000, lambda: 0.0),
         counts=Counts(),

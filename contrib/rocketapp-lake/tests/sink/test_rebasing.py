@@ -118,10 +118,11 @@ def test_a_dry_run_changes_nothing(table: Path) -> None:
     assert store(table).load().sequence == 2
 
 
-def test_the_table_of_bad_rows_is_set_too(table: Path) -> None:
+@pytest.mark.parametrize("ending", ["", "/"])
+def test_the_table_of_bad_rows_is_set_too(table: Path, ending: str) -> None:
     bad = table.with_name("orders_bad")
     put(store(bad, "one/bad"), "a", 2, sink="one/bad")
-    assert run(str(table), "--to", "orders@broker-a:0=1").exit_code == 0
+    assert run(f"{table}{ending}", "--to", "orders@broker-a:0=1").exit_code == 0
     assert dict(store(bad, "one/bad").load().vector) == {QUEUE: 1}
 
 

@@ -105,7 +105,7 @@ class Owner:
         self.store = ParquetStore(path / "t", "one", write=by_arrow)
         self._rows = Rows(typed_columns(Size), read, "table", lambda: None)
         self._bad = BadTable(
-            ParquetStore(path / "t_bad", "one/bad", write=by_arrow), "one/bad", self._rows, lambda: 1.0
+            lambda: ParquetStore(path / "t_bad", "one/bad", write=by_arrow), "one/bad", self._rows, lambda: 1.0
         )
 
     def owed(self) -> list[int]:

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,13 @@ from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
+from rocketapp_lake.bad_rows import EARLIER, BadTable
 from rocketapp_lake.batches import Buffer, Limits
+from rocketapp_lake.conformance import commit_of
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.positions import Span
+from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.rows import Rows
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import SinkQueue, Writer
@@ -49,6 +54,7 @@ class Session:
         self.queue, self._changed = queue, changed
         self.acknowledged: list[int] = []
         self.error: BaseException | None = None
+        self.reason = ""
 
     def done(self, messages: Sequence[Any]) -> None:
         self.acknowledged += [piece.offset for piece in messages]
@@ -61,7 +67,8 @@ class Session:
         self.error = error
 
     def blocked(self, reason: str) -> None:
-        pass
+        self.reason = reason
+        self._changed()
 
     def moving(self) -> None:
         pass
@@ -75,12 +82,14 @@ class Bench:
     """A writer into a table of Parquet files, and its queues."""
 
     def __init__(self, directory: Path, limits: Limits) -> None:
-        self.store = ParquetStore(directory / "one", "one", write=write)
+        self.store, rows = ParquetStore(directory / "one", "one", write=write), Rows(None, None, "fail", lambda: None)
+        self.bad_store = ParquetStore(directory / "one_bad", "one/bad", write=write)
         self.writer = Writer(
             "one",
             self.store,
-            make=Rows(None, None, "fail", lambda: None).made,
+            make=rows.made,
             worker=Worker("one"),
+            bad_table=BadTable(lambda: self.bad_store, "one/bad", rows, lambda: 1.0),
             limits=limits,
             buffer=Buffer(1_000_000, lambda: 0.0),
             counts=Counts(),
@@ -175,3 +184,30 @@ async def test_a_batch_is_let_go_when_it_is_in_the_table_whatever_is_swept_then(
     finally:
         may_end.set()
         bench.writer.close()
+
+
+async def test_a_table_waits_for_the_bad_rows_that_its_last_owner_has_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (queue, _), bench = QUEUES, Bench(tmp_path, Limits(rows=2))
+    left = replace(commit_of(Head(), "a", {queue: Span(0, 2)}), aside={queue: (1,)}, schema="")
+    bench.store.commit(left, None)
+    failing = pytest.MonkeyPatch()
+    failing.setattr(bench.bad_store, "commit", commits_nothing)
+    monkeypatch.setattr("rocketapp_lake.writer.FIRST_PAUSE", 0.01)
+    try:
+        intake, session = await bench.open(queue)
+        for offset in (1, 2):
+            intake.take(pull(queue, offset))
+        await bench.until(lambda: "no space left" in session.reason)
+        assert dict(bench.store.load().vector) == {queue: 2}
+        failing.undo()
+        await bench.until(lambda: session.acknowledged == [1, 2])
+        assert dict(bench.store.load().vector) == {queue: 3}
+        assert pq.read_table(tmp_path / "one_bad")["_rmq_problem"].to_pylist() == [EARLIER]
+    finally:
+        bench.writer.close()
+
+
+def commits_nothing(commit: Commit, rows: pa.Table | None) -> None:
+    raise OSError("no space left")

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Access, Reach
 from pyspark_rocketmq.remoting import Connection
-from rocketapp import BrokerError, NoRouteError, RocketAppError, TransportError
+from rocketapp import BrokerError, MessageQueue, NoRouteError, RocketAppError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueueRequest, SearchOffsetRequest
@@ -25,8 +23,6 @@ T = TypeVar("T")
 
 MASTER = 0
 """The broker id of the member that is written to."""
-_KEPT = 60.0
-"""Seconds that an idle connection is kept. Brokers close theirs after 120."""
 _AT_ONCE = 64
 """Most questions about queues in flight on one connection."""
 _DEFAULT_TOPIC = "TBW102"
@@ -49,47 +45,32 @@ class Connections:
     """Idle connections of this process. A forked process begins with none: sockets are not shared."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._process = os.getpid()
-        self._idle: dict[tuple[str, Access], list[tuple[float, Connection]]] = {}
+        self._idle: dict[tuple[int, str, Access], list[Connection]] = {}
+        """By process, address and access."""
 
     def take(self, address: str, access: Access, *, timeout: float) -> Connection:
-        """An idle connection, or a new one."""
-        with self._lock:
-            self._forget_old()
-            kept = self._idle.get((address, access), [])
-            while kept:
-                connection = kept.pop()[1]
-                if connection.is_idle:
-                    return connection
-                connection.close()
+        """An idle connection that its server has not closed, or a new one."""
+        kept = self._idle.get((os.getpid(), address, access), [])
+        while kept:
+            connection = kept.pop()
+            if connection.is_idle:
+                return connection
+            connection.close()
         return Connection(address, access, timeout=timeout)
 
     def give_back(self, connection: Connection) -> None:
         """Keep it for the next user, if it is idle."""
-        if not connection.is_idle:
+        if connection.is_idle:
+            place = os.getpid(), connection.address, connection.access
+            self._idle.setdefault(place, []).append(connection)
+        else:
             connection.close()
-            return
-        with self._lock:
-            place = connection.address, connection.access
-            self._idle.setdefault(place, []).append((time.monotonic(), connection))
 
     def close(self) -> None:
         """Close what is idle."""
-        with self._lock:
-            self._forget_old()
-            for kept in self._idle.values():
-                for _, connection in kept:
-                    connection.close()
-            self._idle.clear()
-
-    def _forget_old(self) -> None:
-        if self._process != os.getpid():
-            self._process, self._idle = os.getpid(), {}
-        oldest = time.monotonic() - _KEPT
         for kept in self._idle.values():
-            while kept and kept[0][0] < oldest:
-                kept.pop(0)[1].close()
+            while kept:
+                kept.pop().close()
 
 
 CONNECTIONS = Connections()
@@ -114,11 +95,11 @@ class Cluster:
             if topic.startswith(own) and not topic.removeprefix(own).startswith("%") and (own or "%" not in topic)
         )
 
-    def readable(self, topic: str) -> list[Queue]:
+    def readable(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that may be read. Raises NoRouteError when the cluster does not know the topic."""
         return self._ask_route(topic)[0]
 
-    def writable(self, topic: str) -> list[Queue]:
+    def writable(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that may be written; of a new one, those that its first message creates.
 
         Raises NoRouteError when the cluster does not know the topic, and none of its brokers creates topics by itself.
@@ -129,19 +110,21 @@ class Cluster:
             default = self._ask_route(topic, as_of=_DEFAULT_TOPIC)[1]
         return [queue for queue in default if queue.queue_id < _NEW_QUEUES]
 
-    def max_offsets(self, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, int]:
+    def max_offsets(self, queues: Iterable[MessageQueue], away: set[str] | None = None) -> dict[MessageQueue, int]:
         """By queue the offset that its next message will get."""
         return self._edges(RequestCode.GET_MAX_OFFSET, queues, away)
 
-    def min_offsets(self, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, int]:
+    def min_offsets(self, queues: Iterable[MessageQueue], away: set[str] | None = None) -> dict[MessageQueue, int]:
         """By queue the offset of its first message."""
         return self._edges(RequestCode.GET_MIN_OFFSET, queues, away)
 
-    def _edges(self, code: RequestCode, queues: Iterable[Queue], away: set[str] | None) -> dict[Queue, int]:
+    def _edges(
+        self, code: RequestCode, queues: Iterable[MessageQueue], away: set[str] | None
+    ) -> dict[MessageQueue, int]:
         fields = {queue: QueueRequest(self.wire_name(queue.topic), queue.queue_id).to_fields() for queue in queues}
         return _offsets(self.ask_brokers(code, fields, away))
 
-    def offsets_at(self, times: Mapping[Queue, int]) -> dict[Queue, int]:
+    def offsets_at(self, times: Mapping[MessageQueue, int]) -> dict[MessageQueue, int]:
         """By queue the offset of the first message stored at that time (ms since 1970) or later, or the end."""
         fields = {
             queue: SearchOffsetRequest(self.wire_name(queue.topic), queue.queue_id, ms).to_fields()
@@ -149,7 +132,7 @@ class Cluster:
         }
         return _offsets(self.ask_brokers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))
 
-    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
         """Move the offsets of a group."""
         fields = {
             queue: CommitRequest(self.wire_name(group), self.wire_name(queue.topic), queue.queue_id, offset).to_fields()
@@ -215,7 +198,7 @@ class Cluster:
         """Wait before the next attempt."""
         threading.Event().wait(self._reach.retry_interval)
 
-    def _ask_route(self, topic: str, *, as_of: str | None = None) -> tuple[list[Queue], list[Queue]]:
+    def _ask_route(self, topic: str, *, as_of: str | None = None) -> tuple[list[MessageQueue], list[MessageQueue]]:
         """The queues that may be read, and those that may be written. Keeps the addresses of the brokers.
 
         `as_of`: another topic, whose queues are meant.
@@ -229,11 +212,7 @@ class Cluster:
             raise
         route = decode_route(reply.body)
         self._addresses.update((broker.broker_name, dict(broker.addresses)) for broker in route.brokers)
-        readable, writable = route.readable_queues(topic), route.writable_queues(topic)
-        return (
-            [Queue(topic, queue.broker_name, queue.queue_id) for queue in readable],
-            [Queue(topic, queue.broker_name, queue.queue_id) for queue in writable],
-        )
+        return route.readable_queues(topic), route.writable_queues(topic)
 
     def _ask_name_server(self, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
         return self.retrying(lambda: self._ask_some_name_server(code, fields))
@@ -264,19 +243,19 @@ class Cluster:
     def ask_brokers(
         self,
         code: RequestCode,
-        fields: Mapping[Queue, Mapping[str, str]],
+        fields: Mapping[MessageQueue, Mapping[str, str]],
         away: set[str] | None = None,
         good: Collection[int] = _SUCCESS,
-    ) -> dict[Queue, Command]:
+    ) -> dict[MessageQueue, Command]:
         """Ask about each queue at its broker, many questions at once. `good`: the codes of answers.
 
         `away`: brokers that did not answer last time, kept up to date here. Their queues are left out, and they are
         tried once. Without it, a broker that does not answer is an error.
         """
-        found: dict[Queue, Command] = {}
-        by_broker: dict[str, list[Queue]] = {}
+        found: dict[MessageQueue, Command] = {}
+        by_broker: dict[str, list[MessageQueue]] = {}
         for queue in fields:
-            by_broker.setdefault(queue.broker, []).append(queue)
+            by_broker.setdefault(queue.broker_name, []).append(queue)
         for broker, queues in by_broker.items():
             retries = 0 if away and broker in away else None
             try:
@@ -294,8 +273,8 @@ class Cluster:
         return found
 
     def _ask_one(
-        self, broker: str, code: RequestCode, some: Mapping[Queue, Mapping[str, str]], good: Collection[int]
-    ) -> dict[Queue, Command]:
+        self, broker: str, code: RequestCode, some: Mapping[MessageQueue, Mapping[str, str]], good: Collection[int]
+    ) -> dict[MessageQueue, Command]:
         connection = self.connect(next(iter(some)).topic, broker)
         try:
             opaques = connection.send_all((code, fields, b"") for fields in some.values())
@@ -311,7 +290,7 @@ class Cluster:
         return found
 
 
-def _offsets(replies: Mapping[Queue, Command]) -> dict[Queue, int]:
+def _offsets(replies: Mapping[MessageQueue, Command]) -> dict[MessageQueue, int]:
     return {queue: OffsetResponse.from_fields(reply.fields).offset for queue, reply in replies.items()}
 
 

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, TYPES
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
-from rocketapp import Message
+from rocketapp import Message, MessageQueue
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import COMPRESSED
@@ -60,7 +59,7 @@ class Rows:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: MessageQueue,
         columns: Sequence[str],
         *,
         tags: frozenset[str] = frozenset(),
@@ -194,7 +193,7 @@ def _is_whole(data: bytes, start: int) -> bool:
 class _Batch:
     """The columns of some records."""
 
-    def __init__(self, queue: Queue, found: Records, unusual: dict[int, Message], bad: dict[int, str]) -> None:
+    def __init__(self, queue: MessageQueue, found: Records, unusual: dict[int, Message], bad: dict[int, str]) -> None:
         self.queue, self.records = queue, found
         rows = [(row, start) for row, start in enumerate(found.starts.tolist()) if start in unusual] if unusual else []
         self._unusual = {row: unusual[start] for row, start in rows}
@@ -286,7 +285,7 @@ def _host(value: int) -> str:
 
 _BUILD: dict[str, Callable[[_Batch], pa.Array]] = {
     "topic": lambda batch: batch.constant(batch.queue.topic),
-    "broker": lambda batch: batch.constant(batch.queue.broker),
+    "broker": lambda batch: batch.constant(batch.queue.broker_name),
     "queue_id": lambda batch: pa.array(batch.records.field(records.QUEUE_ID)),
     "queue_offset": lambda batch: pa.array(batch.records.field(records.QUEUE_OFFSET)),
     "body": lambda batch: batch.bodies(),

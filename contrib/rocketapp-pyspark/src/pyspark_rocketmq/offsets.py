@@ -11,42 +11,32 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark_rocketmq.problems import OptionError
+from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
+from rocketapp_lake.positions import flat, nested
 
 T = TypeVar("T")
 VERSION = 2
 
 
-class Queue(NamedTuple):
-    """A queue of a topic on one broker. Its text is `topic@broker:queue`."""
-
-    topic: str
-    broker: str
-    queue_id: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}@{self.broker}:{self.queue_id}"
-
-
-Positions = Mapping[Queue, int]
+Positions = Mapping[MessageQueue, int]
 
 
 class Offsets(NamedTuple):
     """What a checkpoint keeps."""
 
-    next: dict[Queue, int]
-    last: dict[Queue, Landmark]
+    next: dict[MessageQueue, int]
+    last: dict[MessageQueue, Landmark]
     """A record below the position, the last one where the broker had it. A queue that was never read has none."""
 
 
-def to_json(positions: Positions, last: Mapping[Queue, Landmark] | None = None) -> dict[str, Any]:
+def to_json(positions: Positions, last: Mapping[MessageQueue, Landmark] | None = None) -> dict[str, Any]:
     """The canonical form, for Spark to keep."""
-    known, tree = last or {}, dict[str, dict[str, dict[str, Any]]]()
-    for queue in sorted(positions):
-        at = positions[queue]
-        place = [at, *known[queue]] if queue in known else at
-        tree.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.queue_id)] = place
-    return {"t": tree, "v": VERSION}
+    known = last or {}
+    return {
+        "t": nested({queue: [at, *known[queue]] if queue in known else at for queue, at in positions.items()}),
+        "v": VERSION,
+    }
 
 
 def from_json(data: Any) -> Offsets:
@@ -73,14 +63,9 @@ def whole(value: Any) -> int:
     return value
 
 
-def from_tree(data: Any, place: str, read: Callable[[Any], T]) -> dict[Queue, T]:
+def from_tree(data: Any, place: str, read: Callable[[Any], T]) -> dict[MessageQueue, T]:
     """Read values by topic, broker and queue. Raises OptionError, which names `place`."""
-    found = {}
     try:
-        for topic, brokers in data.items():
-            for broker, queues in brokers.items():
-                for queue_id, value in queues.items():
-                    found[Queue(topic, broker, int(queue_id))] = read(value)
+        return flat(data, read)
     except (AttributeError, TypeError, ValueError):
         raise OptionError(f'{place}: give {{"topic": {{"broker": {{"queue": number}}}}}} as JSON') from None
-    return found

@@ -11,8 +11,8 @@ which its checkpoint has, and a batch of another one is refused: its number does
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
@@ -20,18 +20,17 @@ from typing import TYPE_CHECKING
 from pyspark_rocketmq.problems import WriteError
 from rocketapp import MessageQueue
 from rocketapp_lake.columns import as_tables_have
-from rocketapp_lake.errors import FencedError
+from rocketapp_lake.committer import behind, until_there
 from rocketapp_lake.positions import Span
 from rocketapp_lake.records import Commit, Head
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
     from rocketapp_lake.store import Store
 
 StoreBatch = Callable[["DataFrame", int], None]
-_ATTEMPTS = 20
-"""How often others may commit in a row before a batch is given up, and the query fails."""
 
 
 def delta_once(table: str, name: str, *, storage_options: Mapping[str, str] | None = None) -> StoreBatch:
@@ -83,26 +82,15 @@ def _once(new_store: Callable[[], Store], table: str, name: str) -> StoreBatch:
     """`new_store`: made anew for each batch, as Spark may hand the function to another process."""
 
     def store_batch(frame: DataFrame, batch: int) -> None:
-        rows, query, store = cache(lambda: as_tables_have(frame.toArrow())), _query_of(frame), new_store()
-        for _ in range(_ATTEMPTS):
-            head = store.load()
+        rows, query = cache(lambda: as_tables_have(frame.toArrow())), _query_of(frame)
+
+        def numbered(head: Head) -> tuple[Commit, pa.Table] | None:
             if _has(head, query, table, name, batch):
-                return
-            commit = Commit(
-                sink=name,
-                sequence=head.sequence + 1,
-                batch=uuid.uuid4().hex,
-                spans={query: Span(batch, batch + 1)},
-                vector={query: batch + 1},
-                rows=rows().num_rows,
-                made_at=datetime.now(UTC).timestamp(),
-            )
-            try:
-                store.commit(commit, rows())
-            except FencedError:
-                continue
-            return
-        raise WriteError(f"{table}: others have committed {_ATTEMPTS} times in a row before batch {batch} of {name}")
+                return None
+            commit = behind(head, name, {query: batch + 1}, datetime.now(UTC).timestamp())
+            return replace(commit, spans={query: Span(batch, batch + 1)}, rows=rows().num_rows), rows()
+
+        until_there(new_store(), name, numbered)
 
     return store_batch
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from pyspark_rocketmq import option_table
 from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, TYPES, USUAL
-from pyspark_rocketmq.offsets import Queue, from_json, from_tree, whole
+from pyspark_rocketmq.offsets import from_json, from_tree, whole
 from pyspark_rocketmq.problems import OptionError
+from rocketapp import MessageQueue
 
 EARLIEST, LATEST = -2, -1
 """Places in a queue; other values are offsets."""
@@ -61,9 +62,9 @@ class Topics:
 
     names: tuple[str, ...] = ()
     pattern: str = ""
-    assigned: tuple[Queue, ...] = ()
+    assigned: tuple[MessageQueue, ...] = ()
 
-    def have(self, queue: Queue) -> bool:
+    def have(self, queue: MessageQueue) -> bool:
         """Whether this queue is read, if it exists."""
         return queue in self.assigned or self.has_topic(queue.topic)
 
@@ -78,10 +79,10 @@ class Edge:
 
     default: int
     """EARLIEST or LATEST."""
-    offsets: Mapping[Queue, int] = field(default_factory=dict)
+    offsets: Mapping[MessageQueue, int] = field(default_factory=dict)
     time: int | None = None
     """Milliseconds since 1970, for queues that are not named."""
-    times: Mapping[Queue, int] = field(default_factory=dict)
+    times: Mapping[MessageQueue, int] = field(default_factory=dict)
     fail_on_miss: bool = False
     """Whether a time behind the last message is an error; otherwise it means the end."""
 
@@ -230,11 +231,11 @@ def _topics(found: Mapping[str, Any]) -> Topics:
     return Topics(assigned=_assigned(found["assign"]))
 
 
-def _assigned(given: Any) -> tuple[Queue, ...]:
+def _assigned(given: Any) -> tuple[MessageQueue, ...]:
     problem = OptionError('option assign: give {"topic": {"broker": [0, 1]}} as JSON')
     try:
         queues = {
-            Queue(topic, broker, number)
+            MessageQueue(topic, broker, number)
             for topic, brokers in given.items()
             for broker, numbers in brokers.items()
             for number in numbers
@@ -270,7 +271,7 @@ def _edge(found: Mapping[str, Any], name: str, default: int) -> Edge:
     return Edge(default=default, offsets=_offsets(by_offset, text))
 
 
-def _offsets(option: str, text: str) -> dict[Queue, int]:
+def _offsets(option: str, text: str) -> dict[MessageQueue, int]:
     try:
         data = option_table.structure(text)
     except Exception:

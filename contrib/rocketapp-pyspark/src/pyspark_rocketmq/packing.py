@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from pyspark_rocketmq.offsets import Queue
+from rocketapp import MessageQueue
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode
@@ -26,7 +26,7 @@ class Packed(NamedTuple):
 class Payload(NamedTuple):
     """What one request carries: one message, or a batch for one queue."""
 
-    queue: Queue
+    queue: MessageQueue
     packed: Packed
 
     def request(self, *, topic: str, group: str, now_ms: int) -> tuple[RequestCode, dict[str, str], bytes]:
@@ -42,7 +42,7 @@ class Payload(NamedTuple):
             born_ms=now_ms,
             properties=(raw if single else names.encode({names.WAIT: "true"})).decode(),
             batch=not single,
-            broker_name=self.queue.broker,
+            broker_name=self.queue.broker_name,
         )
         code = RequestCode.SEND_MESSAGE_V2 if single else RequestCode.SEND_BATCH_MESSAGE
         return code, request.to_fields(), items

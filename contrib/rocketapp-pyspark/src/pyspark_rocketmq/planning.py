@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from pyspark_rocketmq.offsets import Positions, Queue
+from pyspark_rocketmq.offsets import Positions
 from pyspark_rocketmq.options import EARLIEST, LATEST, Edge
 from pyspark_rocketmq.problems import DataLossError, OptionError
+from rocketapp import MessageQueue
 
 
 class Range(NamedTuple):
     """The messages `start <= offset < end` of a queue."""
 
-    queue: Queue
+    queue: MessageQueue
     start: int
     end: int
 
@@ -29,7 +30,7 @@ class Bounds(NamedTuple):
     next: int
 
 
-def times_of(edge: Edge, queues: Iterable[Queue]) -> dict[Queue, int]:
+def times_of(edge: Edge, queues: Iterable[MessageQueue]) -> dict[MessageQueue, int]:
     """The queues whose place the edge gives as a time, for the broker to search."""
     found = {}
     for queue in queues:
@@ -41,11 +42,11 @@ def times_of(edge: Edge, queues: Iterable[Queue]) -> dict[Queue, int]:
 
 def resolve(
     edge: Edge,
-    bounds: Mapping[Queue, Bounds],
-    found_at: Mapping[Queue, int],
+    bounds: Mapping[MessageQueue, Bounds],
+    found_at: Mapping[MessageQueue, int],
     *,
     fail_on_data_loss: bool = True,
-) -> dict[Queue, int]:
+) -> dict[MessageQueue, int]:
     """The position that the edge means in every queue. `found_at`: what brokers found for times.
 
     Raises OptionError for a queue that is not read and for a time without a message, and DataLossError for an offset
@@ -59,7 +60,7 @@ def resolve(
     }
 
 
-def _position(edge: Edge, queue: Queue, bounds: Bounds, found: int | None, fail_on_data_loss: bool) -> int:
+def _position(edge: Edge, queue: MessageQueue, bounds: Bounds, found: int | None, fail_on_data_loss: bool) -> int:
     if found is not None:
         if edge.fail_on_miss and found >= bounds.next > bounds.first:
             raise OptionError(
@@ -100,7 +101,7 @@ def split(whole: Sequence[Range], *, min_parts: int | None, max_records: int | N
     return found
 
 
-def limited(start: Positions, end: Positions, most: int) -> dict[Queue, int]:
+def limited(start: Positions, end: Positions, most: int) -> dict[MessageQueue, int]:
     """An end with at most `most` offsets after `start`, shared out by what waits in each queue.
 
     Every queue with something to read gets at least one offset. When there are fewer offsets than such queues, they
@@ -125,7 +126,9 @@ def limited(start: Positions, end: Positions, most: int) -> dict[Queue, int]:
     return {queue: start[queue] + shares.get(queue, 0) if queue in backlog else end[queue] for queue in end}
 
 
-def within_bytes(start: Positions, end: Positions, most: int, sizes: Mapping[Queue, float]) -> dict[Queue, int]:
+def within_bytes(
+    start: Positions, end: Positions, most: int, sizes: Mapping[MessageQueue, float]
+) -> dict[MessageQueue, int]:
     """An end that is about `most` bytes after `start`. `sizes`: by queue the mean bytes of an offset."""
     backlog = {queue: end[queue] - start[queue] for queue in end if end[queue] > start.get(queue, end[queue])}
     total = sum(size * sizes.get(queue, 0.0) for queue, size in backlog.items())
@@ -137,11 +140,13 @@ def within_bytes(start: Positions, end: Positions, most: int, sizes: Mapping[Que
 class Advance(NamedTuple):
     """What a stream reads next, and what it found wrong on the way."""
 
-    end: dict[Queue, int]
+    end: dict[MessageQueue, int]
     lost: list[DataLossError]
 
 
-def advance(start: Positions, bounds: Mapping[Queue, Bounds], lost: Mapping[Queue, DataLossError]) -> Advance:
+def advance(
+    start: Positions, bounds: Mapping[MessageQueue, Bounds], lost: Mapping[MessageQueue, DataLossError]
+) -> Advance:
     """The newest end of a stream that stands at `start`, when these queues answer now.
 
     A queue that does not answer keeps its position. A new queue enters at its first message and is read from the next
@@ -170,7 +175,7 @@ def backlog_of(start: Positions, end: Positions) -> int:
     return sum(max(0, end[queue] - start.get(queue, end[queue])) for queue in end)
 
 
-def capped(start: Positions, end: Positions, target: Positions) -> dict[Queue, int]:
+def capped(start: Positions, end: Positions, target: Positions) -> dict[MessageQueue, int]:
     """An end that goes no further than a target that was fixed before; queues that the target lacks do not move."""
     found = {queue: min(end[queue], target.get(queue, position)) for queue, position in start.items()}
     return found | {queue: end[queue] for queue in end if queue not in start and queue in target}

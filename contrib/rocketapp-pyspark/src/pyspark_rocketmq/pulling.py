@@ -12,13 +12,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster, checked
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Pulls, Reach
 from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import SKIPPED, DataLossError, RecordError
 from pyspark_rocketmq.remoting import Connection
 from pyspark_rocketmq.window import Due, Pull, Window
-from rocketapp import BrokerError, NoRouteError, TransportError
+from rocketapp import BrokerError, MessageQueue, NoRouteError, TransportError
 from rocketapp.errors import ProtocolError
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -41,7 +40,9 @@ _REMINDER = 60.0
 BEGUN_ANEW = "it is read from its first message"
 
 
-def mean_bytes(cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], away: set[str]) -> dict[Queue, float]:
+def mean_bytes(
+    cluster: Cluster, pulls: Pulls, offsets: Mapping[MessageQueue, int], away: set[str]
+) -> dict[MessageQueue, float]:
     """By queue the mean bytes of an offset, by one pull from there on; 0 when it finds nothing."""
     replies = _pull_each(cluster, pulls, offsets, pulls.batch, away)
     return {
@@ -51,23 +52,23 @@ def mean_bytes(cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], awa
 
 
 def landmarks(
-    cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], away: set[str]
-) -> dict[Queue, Landmark | None]:
+    cluster: Cluster, pulls: Pulls, offsets: Mapping[MessageQueue, int], away: set[str]
+) -> dict[MessageQueue, Landmark | None]:
     """By queue its first record at that offset or behind it, whatever filters say; None for none."""
     replies = _pull_each(cluster, _unfiltered(pulls), offsets, 1, away)
     return {queue: _landmark(queue, reply, offsets[queue]) for queue, reply in replies.items()}
 
 
-def denials(cluster: Cluster, pulls: Pulls, queues: Iterable[Queue]) -> dict[Queue, str]:
+def denials(cluster: Cluster, pulls: Pulls, queues: Iterable[MessageQueue]) -> dict[MessageQueue, str]:
     """What living brokers say against queues. One that is away says nothing, and is asked once."""
     found = {}
     masters = cluster.masters()
     for queue in queues:
         try:
-            if queue.broker in masters:
-                cluster.ask(masters[queue.broker], RequestCode.PULL_MESSAGE, _request(cluster, pulls, queue, 0, 1))
+            if queue.broker_name in masters:
+                cluster.ask(masters[queue.broker_name], RequestCode.PULL_MESSAGE, _request(cluster, pulls, queue, 0, 1))
         except TransportError:
-            del masters[queue.broker]
+            del masters[queue.broker_name]
         except BrokerError as error:
             if error.code not in _ANSWERS | TRANSIENT:
                 found[queue] = error.remark
@@ -75,8 +76,8 @@ def denials(cluster: Cluster, pulls: Pulls, queues: Iterable[Queue]) -> dict[Que
 
 
 def _pull_each(
-    cluster: Cluster, pulls: Pulls, offsets: Mapping[Queue, int], count: int, away: set[str]
-) -> dict[Queue, Command]:
+    cluster: Cluster, pulls: Pulls, offsets: Mapping[MessageQueue, int], count: int, away: set[str]
+) -> dict[MessageQueue, Command]:
     fields = {queue: _request(cluster, pulls, queue, offset, count) for queue, offset in offsets.items()}
     return cluster.ask_brokers(RequestCode.PULL_MESSAGE, fields, away, _ANSWERS)
 
@@ -85,7 +86,7 @@ def _unfiltered(pulls: Pulls) -> Pulls:
     return replace(pulls, expression="*", expression_type="TAG")
 
 
-def _landmark(queue: Queue, reply: Command, offset: int) -> Landmark | None:
+def _landmark(queue: MessageQueue, reply: Command, offset: int) -> Landmark | None:
     try:
         found = decode_records(reply.body, None) if reply.code == ResponseCode.SUCCESS else []
     except ProtocolError as error:
@@ -94,7 +95,7 @@ def _landmark(queue: Queue, reply: Command, offset: int) -> Landmark | None:
     return next((mark for mark in marks if mark.offset >= offset), None)
 
 
-def _request(cluster: Cluster, pulls: Pulls, queue: Queue, offset: int, count: int) -> dict[str, str]:
+def _request(cluster: Cluster, pulls: Pulls, queue: MessageQueue, offset: int, count: int) -> dict[str, str]:
     """The fields of a pull that carries its own filter, so that the group needs no heartbeat."""
     return PullRequest(
         group=cluster.wire_name(pulls.group),
@@ -108,7 +109,7 @@ def _request(cluster: Cluster, pulls: Pulls, queue: Queue, offset: int, count: i
         sub_version=0,
         expression=pulls.expression,
         expression_type=pulls.expression_type,
-        broker_name=queue.broker,
+        broker_name=queue.broker_name,
     ).to_fields()
 
 
@@ -157,9 +158,9 @@ class RangePuller:
         window = self._window
         window.restart()
         self._broker_id = self._advised = self._cluster.member(
-            self._queue.topic, self._queue.broker, self._advised, or_replica=self._pulls.from_replica
+            self._queue.topic, self._queue.broker_name, self._advised, or_replica=self._pulls.from_replica
         )
-        connection = self._cluster.connect(self._queue.topic, self._queue.broker, self._broker_id)
+        connection = self._cluster.connect(self._queue.topic, self._queue.broker_name, self._broker_id)
         try:
             sent: dict[int, Pull] = {}
             self._recognise(connection)
@@ -204,7 +205,7 @@ class RangePuller:
     def _take(self, pull: Pull, reply: Command, address: str) -> None:
         code = checked(reply, address, _ANSWERS).code
         answer = PullResponse.from_fields(reply.fields)
-        if self._follows and self._cluster.has_replica(self._queue.broker, answer.suggested_broker_id):
+        if self._follows and self._cluster.has_replica(self._queue.broker_name, answer.suggested_broker_id):
             self._advised = answer.suggested_broker_id
         if code != ResponseCode.PULL_OFFSET_MOVED and answer.next_offset > pull.offset:
             self._window.arrived(pull, answer.next_offset, reply.body if code == ResponseCode.SUCCESS else b"")

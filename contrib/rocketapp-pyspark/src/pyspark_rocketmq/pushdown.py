@@ -12,8 +12,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.planning import Range
+from rocketapp import MessageQueue
+
+_OF_QUEUE = ("topic", "broker", "queue_id")
+"""The columns that together name a queue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +32,9 @@ class Wanted:
     """The lowest store time, in ms since 1970."""
     until_ms: int | None = None
 
-    def has(self, queue: Queue) -> bool:
+    def has(self, queue: MessageQueue) -> bool:
         """Whether rows of this queue may be left."""
-        return all(getattr(queue, column) in values for column, values in self.among.items())
+        return all(value in self.among.get(column, (value,)) for column, value in zip(_OF_QUEUE, queue, strict=True))
 
     def within(self, whole: Range) -> Range:
         """The part of a range whose offsets are left; perhaps an empty one."""
@@ -52,7 +55,7 @@ def wanted_of(filters: Iterable[Any]) -> Wanted:
 
 
 def _narrowed(wanted: Wanted, column: str, kind: str, value: Any) -> Wanted:
-    if kind in ("EqualTo", "EqualNullSafe", "In") and column in Queue._fields:
+    if kind in ("EqualTo", "EqualNullSafe", "In") and column in _OF_QUEUE:
         values = frozenset(value if kind == "In" else (value,))
         return replace(wanted, among={**wanted.among, column: wanted.among.get(column, values) & values})
     low = kind in ("GreaterThan", "GreaterThanOrEqual", "EqualTo")

@@ -10,12 +10,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_rocketmq.cluster import Cluster
 from pyspark_rocketmq.decoding import Rows
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import Range, split
 from pyspark_rocketmq.pulling import RangePuller
 from pyspark_rocketmq.pushdown import Wanted, wanted_of
 from pyspark_rocketmq.resolving import batch_ranges
+from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def _batch_of(rows: Rows) -> Iterator[pa.RecordBatch]:
 
 
 def partitions_of(
-    options: ReadOptions, whole: list[Range], last: Mapping[Queue, Landmark] = MappingProxyType({})
+    options: ReadOptions, whole: list[Range], last: Mapping[MessageQueue, Landmark] = MappingProxyType({})
 ) -> list[InputPartition]:
     """One task per range, large ones cut. `last`: records by which tasks know the queues again."""
     parts = split(whole, min_parts=options.min_partitions, max_records=options.max_records)

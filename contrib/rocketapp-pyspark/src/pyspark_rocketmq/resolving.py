@@ -6,15 +6,14 @@ from collections.abc import Iterable
 from functools import partial
 
 from pyspark_rocketmq.cluster import Cluster
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import Edge, ReadOptions, Topics
 from pyspark_rocketmq.planning import Bounds, Range, ranges, resolve, times_of
 from pyspark_rocketmq.problems import OptionError
 from pyspark_rocketmq.pushdown import Wanted
-from rocketapp import NoRouteError
+from rocketapp import MessageQueue, NoRouteError
 
 
-def queues_of(cluster: Cluster, topics: Topics, *, missing_ok: bool = False) -> list[Queue]:
+def queues_of(cluster: Cluster, topics: Topics, *, missing_ok: bool = False) -> list[MessageQueue]:
     """The queues that are read, sorted.
 
     Raises NoRouteError for an unknown topic and OptionError for an assigned queue that does not exist; with
@@ -31,14 +30,16 @@ def queues_of(cluster: Cluster, topics: Topics, *, missing_ok: bool = False) -> 
     return sorted(found)
 
 
-def _if_known(cluster: Cluster, topic: str) -> list[Queue]:
+def _if_known(cluster: Cluster, topic: str) -> list[MessageQueue]:
     try:
         return cluster.readable(topic)
     except NoRouteError:
         return []
 
 
-def bounds_of(cluster: Cluster, queues: Iterable[Queue], away: set[str] | None = None) -> dict[Queue, Bounds]:
+def bounds_of(
+    cluster: Cluster, queues: Iterable[MessageQueue], away: set[str] | None = None
+) -> dict[MessageQueue, Bounds]:
     """What each queue holds now. The first offsets are asked last: they only grow.
 
     `away`: the names of brokers that do not answer, whose queues are left out; without it they are an error.
@@ -49,8 +50,8 @@ def bounds_of(cluster: Cluster, queues: Iterable[Queue], away: set[str] | None =
 
 
 def positions(
-    cluster: Cluster, edge: Edge, bounds: dict[Queue, Bounds], *, fail_on_data_loss: bool
-) -> dict[Queue, int]:
+    cluster: Cluster, edge: Edge, bounds: dict[MessageQueue, Bounds], *, fail_on_data_loss: bool
+) -> dict[MessageQueue, int]:
     """What an edge means now."""
     found = cluster.offsets_at(times_of(edge, bounds))
     return resolve(edge, bounds, found, fail_on_data_loss=fail_on_data_loss)

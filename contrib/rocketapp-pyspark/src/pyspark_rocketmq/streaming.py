@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_rocketmq.cluster import CONNECTIONS, Cluster
-from pyspark_rocketmq.offsets import Offsets, Queue, from_json, to_json
+from pyspark_rocketmq.offsets import Offsets, from_json, to_json
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import Bounds, advance, backlog_of, capped, limited, ranges, within_bytes
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.pulling import BEGUN_ANEW, denials, landmarks, mean_bytes
 from pyspark_rocketmq.reading import partitions_of, read_partition
 from pyspark_rocketmq.resolving import bounds_of, positions, queues_of
-from rocketapp import RocketAppError, TransportError
+from rocketapp import MessageQueue, RocketAppError, TransportError
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
 
 try:
@@ -51,9 +51,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the next batch begins, as far as this object knows."""
         self._examined: Offsets | None = None
         """The start of the batch that is planned, when it was compared with what the queues hold."""
-        self._newest: dict[Queue, int] = {}
+        self._newest: dict[MessageQueue, int] = {}
         """The ends of all queues when they were last asked."""
-        self._target: dict[Queue, int] | None = None
+        self._target: dict[MessageQueue, int] | None = None
         """What a query that ends by itself reads at most."""
         self._away: set[str] = set()
         self._told: set[str] = set()
@@ -95,7 +95,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         known = self._last if start is None else from_json(start)
         if known is None:
             # Before Spark 4.2 the first batch of a run is asked for without its start: it has no limit.
-            bounds, known, anew = self._bounds(), Offsets({}, {}), set[Queue]()
+            bounds, known, anew = self._bounds(), Offsets({}, {}), set[MessageQueue]()
             end = {queue: bound.next for queue, bound in bounds.items()}
         else:
             bounds = self._bounds(known)
@@ -154,7 +154,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The query ends, and soon its process."""
         CONNECTIONS.close()
 
-    def _bounds(self, known: Offsets | None = None) -> dict[Queue, Bounds]:
+    def _bounds(self, known: Offsets | None = None) -> dict[MessageQueue, Bounds]:
         """What each queue that answers holds now. Raises NoRouteError for a topic that was never there."""
         topics = self._options.topics
         try:
@@ -180,7 +180,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._told.add(said)
             _log.warning("%s", said)
 
-    def _advance(self, start: Offsets, bounds: dict[Queue, Bounds]) -> tuple[dict[Queue, int], set[Queue]]:
+    def _advance(
+        self, start: Offsets, bounds: dict[MessageQueue, Bounds]
+    ) -> tuple[dict[MessageQueue, int], set[MessageQueue]]:
         """The newest end, and the queues that are not those which the start means."""
         pulls = self._options.pulls
         silent = [queue for queue in start.next if queue not in bounds and self._options.topics.have(queue)]
@@ -212,7 +214,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._tell("%s: %s; %s", one.place, one.problem, one.otherwise)
         return end, lost.keys() & bounds.keys()
 
-    def _landmarks(self, offsets: dict[Queue, int], bounds: dict[Queue, Bounds]) -> dict[Queue, Landmark | None]:
+    def _landmarks(
+        self, offsets: dict[MessageQueue, int], bounds: dict[MessageQueue, Bounds]
+    ) -> dict[MessageQueue, Landmark | None]:
         """Records by which queues are known again. A queue whose broker goes away here leaves the bounds."""
         there = {queue: offset for queue, offset in offsets.items() if offset < bounds[queue].next}
         found = landmarks(self._cluster, self._options.pulls, there, self._away)
@@ -220,7 +224,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             del bounds[queue]
         return found | dict.fromkeys(offsets.keys() - there.keys())
 
-    def _with_landmarks(self, end: dict[Queue, int], start: Offsets, bounds: dict[Queue, Bounds]) -> Offsets:
+    def _with_landmarks(
+        self, end: dict[MessageQueue, int], start: Offsets, bounds: dict[MessageQueue, Bounds]
+    ) -> Offsets:
         """Positions with the records below them. A queue whose position stays keeps the one it has."""
         asked = {
             queue: at - 1
@@ -238,7 +244,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last |= {queue: mark for queue, mark in found.items() if mark is not None and mark.offset < end[queue]}
         return Offsets(end, last)
 
-    def _within_limits(self, start: dict[Queue, int], end: dict[Queue, int]) -> dict[Queue, int]:
+    def _within_limits(self, start: dict[MessageQueue, int], end: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
         limits = self._options.limits
         if limits.min_offsets is not None and self._target is None:
             waited = time.monotonic() - self._moved

@@ -22,12 +22,12 @@ from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.cluster import Cluster
 from pyspark_rocketmq.encoding import RowError, encode, refuse, stamps_of
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import WriteOptions
 from pyspark_rocketmq.outgoing import check_schema
 from pyspark_rocketmq.packing import Packed, Packing, Payload
 from pyspark_rocketmq.problems import OptionError, WriteError
 from pyspark_rocketmq.sending import BrokerSender
+from rocketapp import MessageQueue
 from rocketapp.wire.message_id import UniqueIds
 
 _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
@@ -42,7 +42,7 @@ class Task:
         self._place = f"{query}/{batch}/{partition}"
         self._cluster = Cluster(options.reach)
         self._packing = Packing[Place](options.max_batch_bytes)
-        self._queues: dict[str, list[Queue]] = {}
+        self._queues: dict[str, list[MessageQueue]] = {}
         self._senders: dict[str, BrokerSender] = {}
         self._turn = partition
         self._ids = UniqueIds(socket.inet_aton("127.0.0.1"), os.getpid(), uuid.uuid4().int & 0xFFFF_FFFF)
@@ -87,7 +87,7 @@ class Task:
             for queue, some in by_queue(columns, rows, queues):
                 yield (topic, queue), some
 
-    def _writable(self, topic: str) -> list[Queue]:
+    def _writable(self, topic: str) -> list[MessageQueue]:
         queues = self._queues.get(topic)
         if queues is None:
             queues = self._queues[topic] = self._cluster.writable(topic)
@@ -99,11 +99,13 @@ class Task:
             queues = self._queues[topic]
             queue = queues[self._turn % len(queues)]
             self._turn += 1
-        sender = self._senders.get(queue.broker)
+        sender = self._senders.get(queue.broker_name)
         if sender is None:
             options = self._options
-            sender = BrokerSender(self._cluster, options.reach, queue.broker, group=options.group, depth=options.depth)
-            self._senders[queue.broker] = sender
+            sender = BrokerSender(
+                self._cluster, options.reach, queue.broker_name, group=options.group, depth=options.depth
+            )
+            self._senders[queue.broker_name] = sender
         sender.send(Payload(queue, packed))
 
 
@@ -157,7 +159,7 @@ def _task_context() -> TaskContext:
     return context
 
 
-Place = tuple[str, Queue | None]
+Place = tuple[str, MessageQueue | None]
 """A topic, and the queue if a row says which one. Without one, batches go to its queues in turn."""
 _IN_TURN = -1
 _TOGETHER = 16 * 1024 * 1024
@@ -215,7 +217,9 @@ def by_topic(topics: Any, count: int, *, default: str) -> Iterator[tuple[str, An
         yield topic, np.flatnonzero(codes == code)
 
 
-def by_queue(columns: Mapping[str, Any], rows: Any, queues: Sequence[Queue]) -> Iterator[tuple[Queue | None, Any]]:
+def by_queue(
+    columns: Mapping[str, Any], rows: Any, queues: Sequence[MessageQueue]
+) -> Iterator[tuple[MessageQueue | None, Any]]:
     """Each queue with the numbers of its rows: the one that a row names, or that of its sharding key, or None.
 
     A number that several brokers have means the first of them by name. Raises RowError for one that none has.

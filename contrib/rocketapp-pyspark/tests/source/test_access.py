@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_rocketmq.cluster import Cluster
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import DataLossError, RecordError
 from pyspark_rocketmq.pulling import landmarks
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.remoting import Connection
-from rocketapp import BrokerError, NoRouteError, TransportError
+from rocketapp import BrokerError, MessageQueue, NoRouteError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command, encode
 from rocketapp.wire.record import Record, encode_record
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from conftest import Scripted
 
 Start = Callable[..., "Scripted"]
-QUEUE = Queue("t", "broker-a", 0)
+QUEUE = MessageQueue("t", "broker-a", 0)
 
 
 def options(server: str, **given: Any):  # type: ignore[no-untyped-def]

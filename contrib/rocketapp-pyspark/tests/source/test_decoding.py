@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from pyspark_rocketmq.columns import TYPES, USUAL
 from pyspark_rocketmq.decoding import Rows, arrow_schema
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.problems import RecordError
+from rocketapp import MessageQueue
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.layout import MAGIC_V1
 from rocketapp.wire.record import Record, decode_records, encode_record
 
-QUEUE = Queue("orders", "broker-a", 3)
+QUEUE = MessageQueue("orders", "broker-a", 3)
 ALL = tuple(TYPES)
 WHOLE = 2**62
 

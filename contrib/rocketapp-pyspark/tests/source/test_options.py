@@ -7,14 +7,14 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_rocketmq.columns import USUAL
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.option_table import OPTIONS
 from pyspark_rocketmq.options import EARLIEST, LATEST, Edge, Limits, columns_of, read_options, write_options
 from pyspark_rocketmq.problems import OptionError
 from pyspark_rocketmq.source import RocketMQSource
+from rocketapp import MessageQueue
 
 BASE = {"nameServer": "n:9876", "subscribe": "orders"}
-Q0 = Queue("orders", "a", 0)
+Q0 = MessageQueue("orders", "a", 0)
 
 
 def batch(**given: str):  # type: ignore[no-untyped-def]
@@ -189,7 +189,7 @@ def test_times_of_the_start_fail_on_a_miss_unless_told_otherwise_and_those_of_th
 
 def test_queues_may_be_assigned() -> None:
     found = read_options({"nameServer": "n:1", "assign": '{"orders": {"a": [1, 0]}}'}, streaming=False)
-    assert found.topics.assigned == (Q0, Queue("orders", "a", 1))
+    assert found.topics.assigned == (Q0, MessageQueue("orders", "a", 1))
     for wrong in ('{"orders": [0]}', '{"orders": {"a": ["0"]}}', '{"orders": {"a": 5}}'):
         with pytest.raises(OptionError, match="assign: give"):
             read_options({"nameServer": "n:1", "assign": wrong}, streaming=False)

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_rocketmq.encoding import RowError, encode
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.packing import Packed, Packing, Payload
 from pyspark_rocketmq.writing import batches_of, by_queue, by_topic
+from rocketapp import MessageQueue
 from rocketapp.wire.batch import decode_batch
 
-QUEUES = [Queue("t", "a", 0), Queue("t", "a", 1), Queue("t", "b", 0)]
+QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]
 
 
-def places(count: int, **columns: Any) -> list[Queue | None]:
+def places(count: int, **columns: Any) -> list[MessageQueue | None]:
     """Where each row goes."""
-    found: list[Queue | None] = [None] * count
+    found: list[MessageQueue | None] = [None] * count
     for queue, rows in by_queue({name: pa.array(column) for name, column in columns.items()}, np.arange(count), QUEUES):
         for row in rows:
             found[row] = queue

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.offsets import Offsets, Queue, from_json, from_tree, to_json, whole
+from pyspark_rocketmq.offsets import Offsets, from_json, from_tree, to_json, whole
 from pyspark_rocketmq.options import EARLIEST, LATEST, Edge
 from pyspark_rocketmq.planning import Bounds, Range, advance, limited, ranges, resolve, split
 from pyspark_rocketmq.problems import DataLossError, OptionError
+from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
 
-A, B, C = Queue("t", "b", 0), Queue("t", "b", 1), Queue("t", "b", 10)
-queues = st.builds(Queue, st.sampled_from(["t", "s"]), st.sampled_from(["a", "b"]), st.integers(0, 20))
+A, B, C = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("t", "b", 10)
+queues = st.builds(MessageQueue, st.sampled_from(["t", "s"]), st.sampled_from(["a", "b"]), st.integers(0, 20))
 position_maps = st.dictionaries(queues, st.integers(0, 2**40), max_size=12)
 
 
@@ -21,7 +22,7 @@ landmark = st.builds(Landmark, st.integers(0, 2**40), st.integers(0, 2**40), st.
 
 
 @given(position_maps, st.data())
-def test_positions_have_one_text_form_and_come_back(positions: dict[Queue, int], data: st.DataObject) -> None:
+def test_positions_have_one_text_form_and_come_back(positions: dict[MessageQueue, int], data: st.DataObject) -> None:
     last = {queue: data.draw(landmark) for queue in positions if data.draw(st.booleans())}
     backwards = dict(reversed(list(positions.items())))
     text = json.dumps(to_json(positions, last))
@@ -67,7 +68,7 @@ BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 0)}
     ids=["earliest", "latest", "some", "some latest", "some earliest", "time", "time before all", "time after all"],
 )
 def test_an_edge_means_a_position_in_every_queue(
-    edge: Edge, found_at: dict[Queue, int], expected: dict[Queue, int]
+    edge: Edge, found_at: dict[MessageQueue, int], expected: dict[MessageQueue, int]
 ) -> None:
     assert resolve(edge, BOUNDS, found_at) == expected
 
@@ -102,7 +103,7 @@ def test_ranges_lie_between_two_positions_and_empty_ones_are_left_out() -> None:
 def test_splitting_keeps_every_offset_once(
     whole: list[tuple[int, int]], min_parts: int | None, max_records: int | None
 ) -> None:
-    given_ranges = [Range(Queue("t", "b", n), start, start + size) for n, (start, size) in enumerate(whole)]
+    given_ranges = [Range(MessageQueue("t", "b", n), start, start + size) for n, (start, size) in enumerate(whole)]
     parts = split(given_ranges, min_parts=min_parts, max_records=max_records)
     assert parts == split(given_ranges, min_parts=min_parts, max_records=max_records)
     for one in given_ranges:
@@ -121,7 +122,7 @@ backlogs = st.lists(st.integers(0, 1000), min_size=1, max_size=12)
 
 @given(sizes=backlogs, most=st.integers(1, 3000), begin=st.integers(0, 50))
 def test_a_limited_end_uses_the_limit_and_leaves_no_queue_out(sizes: list[int], most: int, begin: int) -> None:
-    all_queues = [Queue("t", "b", number) for number in range(len(sizes))]
+    all_queues = [MessageQueue("t", "b", number) for number in range(len(sizes))]
     start = dict.fromkeys(all_queues, begin)
     end = {queue: begin + size for queue, size in zip(all_queues, sizes, strict=True)}
     found = limited(start, end, most)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import DataLossError, OptionError
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.resolving import batch_ranges, queues_of
-from rocketapp import NoRouteError, TransportError
+from rocketapp import MessageQueue, NoRouteError, TransportError
 from tests.peers.loading import Sent
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def test_places_and_offsets_bound_a_read(topics: Topics) -> None:
     topic = topics.new()
     topics.loader.send(topic, 0, numbered(100))
     (queue,) = queues_of(topics.view(topics.options(subscribe=topic)), topics.options(subscribe=topic).topics)
-    start, end = (f'{{"{topic}": {{"{queue.broker}": {{"0": {offset}}}}}}}' for offset in (10, 20))
+    start, end = (f'{{"{topic}": {{"{queue.broker_name}": {{"0": {offset}}}}}}}' for offset in (10, 20))
     found = rows(topics, subscribe=topic, startingOffsets=start, endingOffsets=end)
     assert [row["queue_offset"] for row in found] == list(range(10, 20))
     assert rows(topics, subscribe=topic, startingOffsets="latest") == []
@@ -132,7 +131,7 @@ def test_messages_behind_the_end_of_a_queue_are_lost_or_skipped(topics: Topics) 
     topic = topics.new()
     topics.loader.send(topic, 0, numbered(10))
     broker = rows(topics, subscribe=topic)[0]["broker"]
-    part = RangePartition(Range(Queue(topic, broker, 0), 4, 30))
+    part = RangePartition(Range(MessageQueue(topic, broker, 0), 4, 30))
     with pytest.raises(DataLossError, match=r"messages from offset \d+ are gone: the queue ends at 10"):
         list(read_partition(topics.options(subscribe=topic), part))
     loose = topics.options(subscribe=topic, failOnDataLoss="false")

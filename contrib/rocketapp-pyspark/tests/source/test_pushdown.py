@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import datasource as spark
 
-from pyspark_rocketmq.offsets import Queue
 from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.pushdown import Wanted, wanted_of
 from pyspark_rocketmq.resolving import batch_ranges
+from rocketapp import MessageQueue
 from tests.peers.loading import Sent
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_filters_leave_queues_offsets_and_times(filters: list[Any], expected: Wa
 
 
 def test_what_is_left_of_a_range() -> None:
-    whole = Range(Queue("t", "b", 0), 10, 20)
+    whole = Range(MessageQueue("t", "b", 0), 10, 20)
     assert Wanted(first=15, last=17).within(whole) == whole._replace(start=15, end=18)
     assert Wanted(first=0, last=100).within(whole) == whole
     assert Wanted(first=30).within(whole) == whole._replace(start=30, end=30)

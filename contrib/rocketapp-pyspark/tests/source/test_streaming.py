@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pyspark_rocketmq.cluster import CONNECTIONS
-from pyspark_rocketmq.offsets import Queue, to_json
+from pyspark_rocketmq.offsets import to_json
 from pyspark_rocketmq.problems import DataLossError, RecordError
 from pyspark_rocketmq.streaming import StreamReader
+from rocketapp import MessageQueue
 from tests.peers.loading import Sent
 from tests.peers.waiting import wait_until
 
@@ -156,7 +157,7 @@ def test_a_run_that_is_not_told_its_start_sees_that_messages_are_gone(here: Topi
     whole = Drive(reader(here, subscribe=f"{topic},{other}"))
     whole.all()
     ((broker, _),) = whole.at["t"][topic].items()
-    beyond = to_json({Queue(topic, broker, 0): 500})
+    beyond = to_json({MessageQueue(topic, broker, 0): 500})
     with pytest.raises(DataLossError, match="ends at 10, the stream stands at 500"):
         begun_anew(here, beyond, subscribe=topic)
     here.loader.delete_topic(other)
@@ -231,7 +232,9 @@ def test_available_now_ends_although_more_keeps_coming_and_keeps_to_the_limit(he
         send(here, topic, 1, 7)
         drive.batch()
     assert drive.sizes == [10, 10, 5]
-    ends = {Queue(topic, broker, n): 25 + 42 if n == 0 else 42 for broker in drive.at["t"][topic] for n in (0, 1)}
+    ends = {
+        MessageQueue(topic, broker, n): 25 + 42 if n == 0 else 42 for broker in drive.at["t"][topic] for n in (0, 1)
+    }
     behind = {"minOffsetsBehindLatest": 42, "maxOffsetsBehindLatest": 42, "avgOffsetsBehindLatest": 42.0}
     assert drive.source.reportLatestOffset() == to_json(ends) | behind
 
@@ -256,7 +259,7 @@ def test_a_checkpoint_beyond_the_end_is_data_loss_or_reads_what_comes(here: Topi
     at = Drive(reader(here, subscribe=topic))
     at.all()
     ((broker, _),) = at.at["t"][topic].items()
-    beyond = to_json({Queue(topic, broker, 0): 500})
+    beyond = to_json({MessageQueue(topic, broker, 0): 500})
     with pytest.raises(DataLossError, match="ends at 10, the stream stands at 500"):
         reader(here, subscribe=topic).latestOffset(beyond, ReadAllAvailable())
     loose = Drive(reader(here, subscribe=topic, failOnDataLoss="false"), beyond)
@@ -322,5 +325,5 @@ def test_a_failed_copy_of_positions_is_logged_and_does_not_end_the_query(
     here: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = reader(here, subscribe="t", consumerGroup="g", commitOffsets="true", fetchOffset__numRetries=0)
-    source.commit(to_json({Queue("missing", "nowhere", 0): 5}))
+    source.commit(to_json({MessageQueue("missing", "nowhere", 0): 5}))
     assert "the offsets of group g are not moved: topic missing" in caplog.text
