@@ -114,10 +114,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        # Each query reads some rows, once: compiling a program for it takes longer than the rows.
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.adaptive.enabled": "false",
         "spark.python.daemon.module": "spark_daemon",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.stream.error.file={log}",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
