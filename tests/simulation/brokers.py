@@ -258,6 +258,7 @@ class Broker(NamedBroker):
     def __init__(self, world: World, **options: Any) -> None:
         super().__init__(world)
         self.options = options
+        self.pace = world.pace
         self._files, self._starts = MemoryFiles(), 0
         self._dead: list[Process] = []
         self._embedded: _Watched
@@ -283,6 +284,7 @@ class Broker(NamedBroker):
             random=world.random(name),
             observe=lambda event: world.observed.append((world.loop.time(), name, event)),
             files=self._files,
+            pace=self.pace,
         )
         await self._embedded.start(world.network)
         if len(world.brokers) > 1:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
+from rocketapp.broker.broker import Pace
 from rocketapp.model.outcome import DeadLetter, Retry, Skip
 from rocketapp.model.policy import Breaker
 from rocketapp.wire.record import Message
@@ -22,7 +23,7 @@ from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Faul
 from tests.simulation.pairs import PAIRS, Pairs
 from tests.simulation.processes import ProcessLoop, run_simulated
 from tests.simulation.threads import block
-from tests.simulation.world import Topic, World, number_of
+from tests.simulation.world import FEW_ROUNDS, Topic, World, number_of
 
 CONCURRENT, ORDERLY, MIXED, PEACEFUL, OUTAGE = "concurrent", "orderly", "mixed", "peaceful", "outage"
 KEYED, KEYED_PEACEFUL, KEYED_OUTAGE = "keyed", "keyed peaceful", "keyed outage"
@@ -175,11 +176,14 @@ def _return(result: Any) -> Any:
     return result
 
 
-def simulate(seed: int, workload: str | None = None, **consumer: Any) -> Result:
-    """Run one seed; without a workload, the one that it draws. `consumer`: options that are not the defaults."""
+def simulate(seed: int, workload: str | None = None, *, pace: Pace = FEW_ROUNDS, **consumer: Any) -> Result:
+    """Run one seed; without a workload, the one that it draws. `consumer`: options that are not the defaults.
+
+    With another pace of the brokers a seed is another story. Those of `pairs` are told with the usual one.
+    """
     if workload == PAIRS:
         return run_simulated(lambda: _pairs(seed, **consumer))
-    return run_simulated(lambda: Run(seed, workload or workload_of(seed), **consumer).run())
+    return run_simulated(lambda: Run(seed, workload or workload_of(seed), pace, **consumer).run())
 
 
 async def _pairs(seed: int, **consumer: Any) -> Result:
@@ -190,7 +194,7 @@ async def _pairs(seed: int, **consumer: Any) -> Result:
 class Run:
     """One simulation."""
 
-    def __init__(self, seed: int, workload: str, **consumer: Any) -> None:
+    def __init__(self, seed: int, workload: str, pace: Pace, **consumer: Any) -> None:
         self._workload = workload
         self._handlers = handlers = Handlers(seed, workload)
         if workload == POP:
@@ -203,6 +207,7 @@ class Run:
             decide=handlers.decisions.of,
             # A peaceful hand-over waits 1 s for the commit of the member before, which has to hear of it first.
             latency=Random(f"{seed}/latency").choice((0.0, 0.002, 0.02, 0.02 if workload in PEACES else 0.2)),
+            pace=pace,
             consumer=consumer,
         )
         self._random = world.random("faults")

@@ -12,7 +12,7 @@ from tests.simulation import history as facts
 from tests.simulation.checks import check
 from tests.simulation.cluster import Cluster, Member, catch_up
 from tests.simulation.processes import run_simulated
-from tests.simulation.world import Behave, Topic, World
+from tests.simulation.world import FEW_ROUNDS, Behave, Topic, World
 
 
 async def at_once(message: Message) -> None:
@@ -32,6 +32,7 @@ class Stage:
         **consumer: Any,
     ) -> None:
         self.world = World(seed=0, topics=topics, behave=behave, block=block, latency=latency, consumer=consumer)
+        self.world.pace = FEW_ROUNDS
         self.loop = self.world.loop
         self._cluster = Cluster(self.world, brokers=brokers)
         self.broker, *_ = self.brokers = self._cluster.brokers

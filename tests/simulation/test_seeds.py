@@ -18,6 +18,7 @@ from random import Random
 
 import pytest
 
+from rocketapp.broker.broker import USUAL_PACE
 from tests.simulation import history as facts
 from tests.simulation.seeded import (
     BROADCAST,
@@ -97,7 +98,9 @@ def test_a_seed_that_found_something_finds_it_no_more(
     workload: str, seed: int, one_by_one: ProcessPoolExecutor
 ) -> None:
     # Their stories are told without the questions that members ask each other when they join.
-    assert one_by_one.submit(simulate, seed, workload, subscription_check="off").result().findings == []
+    assert (
+        one_by_one.submit(simulate, seed, workload, pace=USUAL_PACE, subscription_check="off").result().findings == []
+    )
 
 
 @pytest.mark.parametrize(("workload", "seed"), list(product(KEYED_WORKLOADS, range(KEYED_SEEDS))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -27,6 +28,7 @@ async def fail(message: Message) -> None:
 @scenario
 async def test_the_ladder_of_sixteen_retries_is_climbed_on_time_and_ends_in_the_dead_letters() -> None:
     stage = Stage(ORDERS, behave=fail)
+    stage.broker.pace = replace(stage.broker.pace, delays=60.0)
     await stage.begin()
     await stage.join()
     await stage.send("orders", 1)

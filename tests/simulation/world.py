@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.broker.broker import USUAL_PACE, Pace
 from rocketapp.model import event as events
 from rocketapp.model.outcome import Decision
 from rocketapp.model.policy import Breaker
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 ADDRESS, GROUP = "10.0.0.1:9876", "group"
 NAME_SERVER = "10.0.0.9:9876"
+FEW_ROUNDS = Pace(traffic=60.0, index=60.0)
+"""Of brokers that nobody asks for their traffic, or for messages by their keys: a third of what they do is that."""
 TAGS = "abc"
 """Of messages whose tag matters."""
 Behave = Callable[[Message], Any]
@@ -74,6 +77,8 @@ class World:
     decide: Callable[[Message], Decision | None] = lambda message: None
     """What handlers that commit by hand say."""
     latency: float = 0.01
+    pace: Pace = USUAL_PACE
+    """Of the brokers."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
     """Options of ConsumerConfig that are not the defaults."""
     history: list[Event] = field(default_factory=list)
