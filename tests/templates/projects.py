@@ -36,8 +36,9 @@ def copy_of_rocketapp(folder: Path) -> dict[str, str]:
     """The environment in which another checkout runs, whose templates may be changed."""
     from shutil import copytree, ignore_patterns
 
-    for name in ("rocketapp", "templates"):
-        copytree(ROOT / name, folder / name, ignore=ignore_patterns("__pycache__"))
+    # With what is compiled, for the commands that run in it, but not with what is being written.
+    copytree(ROOT / "rocketapp", folder / "rocketapp", ignore=ignore_patterns("*.pyc.*"))
+    copytree(ROOT / "templates", folder / "templates", ignore=ignore_patterns("__pycache__"))
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
     return {"PYTHONPATH": str(folder)}
 
