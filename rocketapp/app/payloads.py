@@ -279,10 +279,12 @@ class Payloads:
 
         if then is None:
             return get
+        if decode is None:
+            return lambda message: then(get(message))
 
         def call(message: Message) -> Any:  # the commonest typed shape, without a call between
             try:
-                if decode is None or message.raw_properties.partition(MARK)[1]:
+                if message.raw_properties.partition(MARK)[1]:
                     payload = read(message, message.body)
                 else:
                     payload = decode(message.body)
