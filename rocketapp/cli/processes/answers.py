@@ -34,11 +34,6 @@ TRIED_WITHIN = 3.5
 """Seconds that a call may take: who asks waits for 4."""
 
 
-def answer(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
-    """The text for whoever asked. Raises what goes wrong."""
-    return ANSWERS[fields["call"]](app, settings, fields)
-
-
 def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) -> str:
     from rocketapp.asyncapi.document import document_of, encoded
 
@@ -113,3 +108,4 @@ ANSWERS: Mapping[str, Callable[[RocketApp, Settings, Mapping[str, Any]], str]] =
     "replay": _replay,
     "try": _try,
 }
+"""What makes the text for whoever asked. It raises what goes wrong."""

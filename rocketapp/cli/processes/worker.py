@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, problem_of, user_place
 from rocketapp.cli.loop import settle
-from rocketapp.cli.processes.answers import ANSWERS, answer
+from rocketapp.cli.processes.answers import ANSWERS
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
@@ -159,15 +159,16 @@ def obey(app: RocketApp, settings: Settings, fields: Mapping[str, Any], tell: Te
     `tell` hears the answer to what asks for one, or why there is none.
     """
 
+    call = fields["call"]
+
     def work_out() -> None:
         try:
-            report = Report("answered", number=fields["number"], said=answer(app, settings, fields))
+            report = Report("answered", number=fields["number"], said=ANSWERS[call](app, settings, fields))
         except Exception as error:  # a request waits for an answer
             told = str(error) if isinstance(error, RocketAppError) else describe(error)
             report = Report("answered", number=fields["number"], error=told)
         tell(report)
 
-    call = fields["call"]
     if call in ANSWERS:
         threading.Thread(target=work_out, name=f"rocketapp-{call}", daemon=True).start()
         return
