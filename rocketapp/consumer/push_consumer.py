@@ -96,8 +96,6 @@ class PushConsumer:
         self._loop = asyncio.get_running_loop()
         self._watched: list[str] = []
         self._rebalancing: asyncio.Task[Any] | None = None
-        self._times = 1
-        """As many times the declared concurrency is in force, for the sake of the backlog."""
 
         self._commits = commits = Commits(member, offsets_of(member, offset_store))
         self._redelivery = Redelivery(member, sender)
@@ -345,13 +343,12 @@ class PushConsumer:
         a share of it, it is halved, down to what is declared.
         """
         waiting, backlog = sum(map(_waiting, self._member.owned.values())), self._member.config.adjust_backlog
-        times = self._times
+        times = self._modes.callers.times
         if waiting >= backlog:
             times = min(2 * times, _MOST_TIMES)
         elif waiting < _BACKLOG_ENOUGH * backlog:
             times = max(1, times // 2)
-        if times != self._times:
-            self._times = times
+        if times != self._modes.callers.times:
             self._modes.callers.grow(times)
 
     # What is going on.

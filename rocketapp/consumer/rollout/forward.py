@@ -40,7 +40,7 @@ from rocketapp.model.subscription import ALL_TAGS, kind_of
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
-from rocketapp.tasks import scope
+from rocketapp.tasks import is_set_by
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message, decode_record, decode_records
 from rocketapp.wire.requests.direct import (
@@ -315,7 +315,6 @@ class Taking:
         """By message, attempt and replay the loop's time when it ended, and how; the oldest first."""
         self._untold: set[_Place] = set()
         """Messages whose owner has not asked since they have ended."""
-        self._all_told = asyncio.Event()
         self._stopped = False
         member.pauses.watch(EVERY, self._withdraw_paused)
 
@@ -335,11 +334,9 @@ class Taking:
         An owner that lives asks once a second: what has ended more than a second and a half ago is not waited for.
         Nothing is, once `cut` is set.
         """
-        if self._untold:
-            last, _ = next(reversed(self._ended.values()))
-            timeout = last + _TELLS_FOR - self._loop.time()
-            async with scope(self._all_told.wait(), cut.wait()) as waiting:
-                await asyncio.wait(waiting, timeout=max(0.0, timeout), return_when=asyncio.FIRST_COMPLETED)
+        while self._untold and self._loop.time() < next(reversed(self._ended.values()))[0] + _TELLS_FOR:
+            if await is_set_by(cut, self._loop.time() + QUICK):
+                return
 
     async def take(self, request: DirectRequest, record: bytes) -> DirectResult:
         """What becomes of the message. A member of ours is answered at once: its call has ended, or is taken."""
@@ -352,7 +349,7 @@ class Taking:
             # Its handler gets it as it gets a retry: by the topic in which it was published.
             message.queue = place.queue._replace(topic=retry_topic(self._member.name))
         if request.is_by_member and (known := self._end_of(place, request)) is not None:
-            self._is_told(place)
+            self._untold.discard(place)
             return known
         if (call := self._running.get(place)) is not None:
             patience = 0.0  # for a tool, the end of that call is the answer too
@@ -364,14 +361,9 @@ class Taking:
         await asyncio.wait([call.answer], timeout=patience if request.is_by_member else None)
         result = call.answer.result() if call.answer.done() else DirectResult(TAKEN)
         if result.result != TAKEN:
-            self._is_told(place)
+            self._untold.discard(place)
         # A tool knows Java's words alone.
         return result if request.is_by_member or result.result == SUCCESS else DirectResult(LATER, result.remark)
-
-    def _is_told(self, place: _Place) -> None:
-        self._untold.discard(place)
-        if not self._untold:
-            self._all_told.set()
 
     def _end_of(self, place: _Place, request: DirectRequest) -> DirectResult | None:
         """How this attempt ended a while ago. After that an offer means a new call: offsets may have been reset."""
@@ -448,10 +440,9 @@ class Taking:
         self._ended.move_to_end(key)
         if request.is_by_member:
             self._untold.add(place)
-            self._all_told.clear()
         while len(self._ended) > _KEPT or now - next(iter(self._ended.values()))[0] >= _REMEMBERED:
             (old, *_), _ = self._ended.popitem(last=False)
-            self._is_told(old)
+            self._untold.discard(old)
 
 
 def message_of(request: DirectRequest, record: bytes) -> Message:

@@ -32,7 +32,7 @@ class Callers:
         """By the identity of handlers."""
         self.is_halted: bool = False
         """This is a forked child, which starts nothing more."""
-        self._times = 1
+        self.times: int = 1
         """How many times their concurrency they run at once, up to the most of each."""
         self._paces: dict[int, int] = {}
         """Concurrency that is not the declared one, by the identity of callers."""
@@ -70,7 +70,7 @@ class Callers:
 
     def grow(self, times: int) -> None:
         """Run that many times as many calls of each concurrent handler at once as declared, up to the most of it."""
-        self._times = times
+        self.times = times
         for caller in self._of.values():
             self._resize(caller)
 
@@ -87,7 +87,7 @@ class Callers:
     def _resize(self, caller: Caller) -> None:
         about = caller.handler.subscription
         concurrency = self._paces.get(id(caller), about.concurrency)
-        times = self._times if kind_of(about) is CONCURRENT else 1
+        times = self.times if kind_of(about) is CONCURRENT else 1
         caller.resize(max(concurrency, min(concurrency * times, about.concurrency_most)))
 
     def collect(self) -> None:
