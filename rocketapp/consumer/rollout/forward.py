@@ -36,7 +36,7 @@ from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, Re
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
 from rocketapp.model.outcome import DeadLetter, Pause, Retry
-from rocketapp.model.subscription import ALL_TAGS, kind_of
+from rocketapp.model.subscription import ALL_TAGS, POPPED, kind_of
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
@@ -258,12 +258,13 @@ class Forwarding:
 
 
 class _Call:
-    """One message that was taken. In order, and of dead letters, who asks sees to a failure (`FailedMessages`)."""
+    """One message that was taken. In order, popped, or a dead letter: who asks sees to a failure (`FailedMessages`)."""
 
     def __init__(self, message: Message, handler: Handler, *, is_replay: bool) -> None:
         assert message.queue is not None
         self.message, self.handler = message, handler
-        self.tells_failures: bool = is_replay or kind_of(handler.subscription).in_order
+        kind = kind_of(handler.subscription)
+        self.tells_failures: bool = is_replay or kind.in_order or kind is POPPED
         self.answer: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
         # From 0: of what lies below in its queue nothing is known to be done.
         self.own: ProcessQueue[Message] = ProcessQueue(message.queue, 0)
