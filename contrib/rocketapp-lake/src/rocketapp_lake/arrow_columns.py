@@ -13,16 +13,6 @@ import pyarrow as pa
 
 from rocketapp_lake.columns import Columns, of_object
 
-_INTEGERS = {
-    pa.int8(): (-(2**7), 2**7 - 1),
-    pa.int16(): (-(2**15), 2**15 - 1),
-    pa.int32(): (-(2**31), 2**31 - 1),
-    pa.int64(): (-(2**63), 2**63 - 1),
-    pa.uint8(): (0, 2**8 - 1),
-    pa.uint16(): (0, 2**16 - 1),
-    pa.uint32(): (0, 2**32 - 1),
-}
-
 
 def arrow_columns(schema: pa.Schema) -> Columns:
     """Raises TypeError for a column that no body fills.
@@ -52,9 +42,11 @@ def _struct(name: str, fields: list[pa.Field]) -> type[msgspec.Struct]:
 
 
 def _kind(about: pa.DataType, name: str) -> Any:
-    if about in _INTEGERS:
-        least, most = _INTEGERS[about]
-        return Annotated[int, msgspec.Meta(ge=least, le=most)]
+    if pa.types.is_signed_integer(about):
+        half = 2 ** (about.bit_width - 1)
+        return Annotated[int, msgspec.Meta(ge=-half, le=half - 1)]
+    if pa.types.is_integer(about) and about.bit_width < 64:
+        return Annotated[int, msgspec.Meta(ge=0, le=2**about.bit_width - 1)]
     for is_one, kind in _KINDS:
         if is_one(about):
             return kind

@@ -12,7 +12,7 @@ from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
 from rocketapp_lake.bad_rows import BadTable, BadTopic, Guard
 from rocketapp_lake.batches import Buffer, Limits
-from rocketapp_lake.compaction import Compaction
+from rocketapp_lake.compaction import compacting
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.errors import SinkError
@@ -69,7 +69,7 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         bad_table=bad_table,
         names_bad=options.bad_rows == "table",
         evolution=options.evolution,
-        compaction=_compaction(sink, [store, *bad_stores], tasks, counts),
+        rows_came=_compaction(sink, [store, *bad_stores], tasks, counts),
         limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),
         counts=counts,
@@ -96,8 +96,8 @@ def wall_clock() -> float:
     return datetime.now(UTC).timestamp()
 
 
-def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> Compaction | None:
-    """Raises SetupError for tables that cannot be compacted."""
+def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> asyncio.Event | None:
+    """What its compaction waits for. Raises SetupError for tables that cannot be compacted."""
     options = sink.options
     if (every := options.compact_every) is None:
         return None
@@ -105,5 +105,7 @@ def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Count
     if len(tables) < len(stores):
         what = f"compact_every={every:g} does nothing with format={options.format!r}"
         raise SetupError(sink.place, f"{what}: {known()[options.format].compaction}")
-    target = options.target_file_size
-    return Compaction(sink.name, tables, every=every, target_file_size=target, tasks=tasks, counts=counts)
+    target, came = options.target_file_size, asyncio.Event()
+    run = compacting(sink.name, tables, came, every=every, target_file_size=target, counts=counts)
+    tasks.start(run, f"sink {sink.name} compacts")
+    return came

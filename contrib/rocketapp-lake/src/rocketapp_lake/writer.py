@@ -18,7 +18,6 @@ from rocketapp.state.queue_identity import Identity, Landmark
 from rocketapp_lake.bad_rows import BadTable, Guard
 from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Made, Reason
 from rocketapp_lake.committer import Attempt, Done, rebase
-from rocketapp_lake.compaction import Compaction
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooManyBadRowsError
 from rocketapp_lake.options import Evolution, OnOffsetReset
@@ -53,7 +52,7 @@ class Writer:
         guard: Guard | None = None,
         names_bad: bool = False,
         evolution: Evolution = "fail",
-        compaction: Compaction | None = None,
+        rows_came: asyncio.Event | None = None,
         limits: Limits,
         buffer: Buffer,
         counts: Counts,
@@ -67,7 +66,7 @@ class Writer:
 
         `worker`: its thread, which ends with it. `guard`: what bad rows pass on their way to another place, in that
         thread. `bad_table`: where an owner may have left some of them behind; `names_bad`: this one puts them there
-        too. `compaction`: is told of new files.
+        too. `rows_came`: set for each commit with rows.
         """
         self.name: str = name
         self.buffer: Buffer = buffer
@@ -77,7 +76,7 @@ class Writer:
         self._on_offset_reset, self._until_now = on_offset_reset, until_now
         self._ends: dict[MessageQueue, int] = {}
         """Of a bounded sink: what is taken of a queue ends here, or a pull behind it."""
-        self._tasks, self._wall_clock, self._compaction = tasks, wall_clock, compaction
+        self._tasks, self._wall_clock, self._rows_came = tasks, wall_clock, rows_came
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = worker, Worker(f"sink {name} reads")
         self._guard, self._bad_table, self._names_bad = guard, bad_table, names_bad
@@ -273,8 +272,8 @@ class Writer:
                 if session.is_alive:
                     session.owner.moving()
                     session.owner.done(batch.pieces[queue])
-            if done.rows and self._compaction is not None:
-                self._compaction.rows_came()
+            if done.rows and self._rows_came is not None:
+                self._rows_came.set()
             self.counts.committed(self.name, batch, done, seconds)
         finally:
             self._writing, self._writing_bytes, self._is_stuck = None, 0, False

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rocketapp.plugin import Tasks
-from rocketapp_lake.compaction import Compaction
+from rocketapp_lake.compaction import compacting
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.store import Compacted
 
@@ -28,11 +28,10 @@ class Table:
 
 async def test_the_schedule_begins_with_new_rows_and_waits_for_more(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "rocketapp.lake")
-    tasks, table, counts = Tasks(), Table(), Counts()
-    schedule = Compaction("one", [table], every=0.01, target_file_size=7, tasks=tasks, counts=counts)
-    schedule.rows_came()
-    schedule.rows_came()
+    tasks, table, came = Tasks(), Table(), asyncio.Event()
+    tasks.start(compacting("one", [table], came, every=0.01, target_file_size=7, counts=Counts()), "compacts")
+    came.set()
     assert await asyncio.to_thread(table.called.wait, 30)
-    schedule.rows_came()
+    came.set()
     await tasks.close()
     assert table.targets == [7]
