@@ -97,8 +97,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
     _take_a_share_of_its_own()
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    paths = [str(Path(__file__).parent / "daemon"), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     remote = os.environ.get("ROCKETAPP_TESTS_SPARK") == "connect"
     builder = SparkSession.builder.remote("local[2]") if remote else SparkSession.builder.master("local[2]")
     # In the path of Spark 4.0 the jar of Delta for 4.1 breaks every look-up of a data source.
@@ -114,7 +112,6 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
-        "spark.python.daemon.module": "spark_daemon",
         "spark.driver.extraJavaOptions": f"{JVM} -Dderby.stream.error.file={log}",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }.items():
