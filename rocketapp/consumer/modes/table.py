@@ -1,4 +1,4 @@
-"""Which mode consumes which topic: a new consume mode is one file of this room, and one row of this table.
+"""Which mode consumes which topic: a new consume mode is one row of this table, and a file if no mode here does it.
 
 A mode is imported when a topic is consumed so: every start would pay for those that it does not use.
 """
