@@ -18,14 +18,25 @@ from rocketapp.wire.record import Message
 MARK = "rocketapp.replayed_from"
 """The property of a replayed message: the topic and place of its dead letter."""
 _NOT_AGAIN = frozenset(
-    (
-        *(names.DELAY, names.REAL_TOPIC, names.REAL_QID, names.TRAN_MSG),
-        *(names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES),
-        *(names.TIMER_DELAY_SEC, names.TIMER_DELAY_MS, names.TIMER_DELIVER_MS),
-        *("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"),
-        *("rocketapp.handler", "rocketapp.exception", "rocketapp.reason", "rocketapp.attempts"),
+    {
+        names.DELAY,
+        names.REAL_TOPIC,
+        names.REAL_QID,
+        names.TRAN_MSG,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+        "MIN_OFFSET",
+        "MAX_OFFSET",
+        "CONSUME_START_TIME",
+        "rocketapp.handler",
+        "rocketapp.exception",
+        "rocketapp.reason",
+        "rocketapp.attempts",
         "rocketapp.app_version",
-    )
+    }
 )
 """Properties that tell of the failure or would delay the message."""
 

@@ -16,10 +16,17 @@ from rocketapp.state.roll_out import Difference, differences, wants_of
 from rocketapp.wire.requests.running_info import RunningInfo
 from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset, ConsumerConnection
 
-_SYSTEM = RESERVED_GROUPS | {
-    *("TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP", "SELF_TEST_CONSUMER_GROUP"),
-    *("__MONITOR_CONSUMER", "CLIENT_INNER_PRODUCER"),
-}
+_SYSTEM = frozenset(
+    {
+        "TOOLS_CONSUMER",
+        "FILTERSRV_CONSUMER",
+        "SELF_TEST_C_GROUP",
+        "SELF_TEST_CONSUMER_GROUP",
+        "__MONITOR_CONSUMER",
+        "CLIENT_INNER_PRODUCER",
+    }
+    | RESERVED_GROUPS
+)
 _SYSTEM_BEGINS = ("CID_RMQ_SYS_", "CID_ONS", "CID_SYS_RMQ_", "CID_HOUSEKEEPING")
 BROADCASTING = "BROADCASTING"
 ANSWER_TIMEOUT = 3.0

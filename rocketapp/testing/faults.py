@@ -32,10 +32,15 @@ _OTHER = "another member"
 """The link and the client id of the member that takes locks or sends duplicates."""
 _TIMEOUT = 3.0
 _OF_RETRIES = frozenset(
-    (
-        *(names.RETRY_TOPIC, names.ORIGIN_MESSAGE_ID, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES),
-        *(names.DELAY, names.REAL_TOPIC, names.REAL_QID),
-    )
+    {
+        names.RETRY_TOPIC,
+        names.ORIGIN_MESSAGE_ID,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.DELAY,
+        names.REAL_TOPIC,
+        names.REAL_QID,
+    }
 )
 """Properties that a message gets when it is sent back."""
 

@@ -49,8 +49,17 @@ FEWER_ROUNDS: Tables = {
 }
 """Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what is not seen."""
 _OF_REAL_CLUSTERS = (
-    *("tls", "ca_file", "tls_server_name", "tls_verify", "cert_file", "key_file", "key_password"),
-    *("access_key", "secret_key", "security_token", "namespace"),
+    "tls",
+    "ca_file",
+    "tls_server_name",
+    "tls_verify",
+    "cert_file",
+    "key_file",
+    "key_password",
+    "access_key",
+    "secret_key",
+    "security_token",
+    "namespace",
 )
 _PACE = Pace(expiry=30.0, traffic=60.0, delays=60.0, delay_offsets=60.0, timers=60.0, index=60.0)
 _SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0
