@@ -86,7 +86,7 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
         assert before.wait(within=60).handled == 1000
         java.send("late", {"text": "was delivered before", "delay_ms": 1000})
         done = {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()}
-        load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
+        load = java.produce("moving", 10**9, size=300, threads=1, rate=300, prefix="new")
         slave = Apache(tmp_path / "slave", name_server=master.name_server, conf=SLAVE, options=toolchain.BRIEF)
         try:
             store = slave.directory / "store"
