@@ -34,9 +34,16 @@ def as_tables_have(rows: pa.Table) -> pa.Table:
 
 
 def _as_tables_have(kind: pa.DataType) -> pa.DataType:
-    if not pa.types.is_timestamp(kind):
-        return kind
-    return pa.timestamp("us" if kind.unit == "ns" else kind.unit, kind.tz and "UTC")
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us" if kind.unit == "ns" else kind.unit, kind.tz and "UTC")
+    inner = [field.with_type(_as_tables_have(field.type)) for field in map(kind.field, range(kind.num_fields))]
+    if pa.types.is_struct(kind):
+        return pa.struct(inner)
+    if pa.types.is_map(kind):
+        return pa.map_(*(field for field in inner[0].type))
+    if pa.types.is_list(kind):
+        return pa.list_(*inner)
+    return pa.large_list(*inner) if pa.types.is_large_list(kind) else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

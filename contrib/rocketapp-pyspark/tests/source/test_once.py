@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,8 @@ from pyiceberg.catalog import load_catalog
 
 from pyspark_rocketmq.once import delta_once, iceberg_once, sql_once
 from pyspark_rocketmq.problems import WriteError
+
+EPOCH, ANY_ZONE = datetime(1970, 1, 1, tzinfo=UTC), pa.timestamp("us", tz="Europe/Berlin")
 
 
 class Frame:
@@ -175,14 +178,24 @@ def test_of_two_writers_of_the_first_batch_one_is_refused_and_leaves_it_out(tabl
     assert (table.rows(), others) == (5, [])
 
 
-def test_a_delta_table_is_made_of_rows_with_times_of_any_zone(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (ANY_ZONE, EPOCH),
+        (pa.list_(ANY_ZONE), [EPOCH]),
+        (pa.struct([("first", ANY_ZONE), ("all", pa.list_(ANY_ZONE))]), {"first": EPOCH, "all": [EPOCH]}),
+        (pa.map_(pa.string(), ANY_ZONE), [("first", EPOCH)]),
+    ],
+    ids=["time", "list", "struct", "map"],
+)
+def test_a_delta_table_is_made_of_rows_with_times_of_any_zone(tmp_path: Path, kind: pa.DataType, value: object) -> None:
     class Timed(Frame):
         def toArrow(self) -> pa.Table:  # noqa: N802 - Spark's name
-            return pa.table({"at": pa.array([0], pa.timestamp("us", tz="Europe/Berlin"))})
+            return pa.table({"at": pa.array([value, None], kind)})
 
     table = str(tmp_path / "table")
     delta_once(table, "query")(Timed(), 0)  # type: ignore[arg-type]
-    assert DeltaTable(table).to_pyarrow_table().column("at").cast(pa.int64()).to_pylist() == [0]
+    assert DeltaTable(table).to_pyarrow_table().column("at").to_pylist() == [value, None]
 
 
 @pytest.mark.parametrize("table", ["delta", "iceberg"], indirect=True)
