@@ -275,9 +275,9 @@ class Brokers(GroupOffsets):
         timeout = self._config.commit_timeout if timeout is None else timeout
         await offsets.commit(connection, self._group, queue, offset, timeout)
 
-    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None) -> int:
+    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None, dial: bool = True) -> int:
         """The offset that the next stored message gets."""
-        connection = await self.connection(queue.broker_name)
+        connection = await self.connection(queue.broker_name, dial=dial)
         return await offsets.max_offset(connection, queue, self._config.commit_timeout if timeout is None else timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:

@@ -83,7 +83,7 @@ class Starts:
                 # A question that fails, or takes too long, is repeated; in the end the time decides.
                 with contextlib.suppress(RocketAppError):
                     committed = await self._store.committed(queue, timeout=LOOK_INTERVAL)
-                    end = await self._member.brokers.max_offset(queue, timeout=LOOK_INTERVAL)
+                    end = await self._member.brokers.max_offset(queue, timeout=LOOK_INTERVAL, dial=False)
                     if may_begin(waited, committed, end):
                         return
             await asyncio.wait([ended], timeout=next_look(self._now() - began))
