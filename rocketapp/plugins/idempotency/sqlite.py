@@ -63,7 +63,8 @@ class SQLiteStore:
         self._path, self._now = Path(path), now or _time_of_day
         self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
         """What is asked for while the thread writes."""
-        self._is_open = self._is_writing = False
+        self._is_open = False
+        self._writing: asyncio.Future[list[Any]] | None = None
         self._thread: ThreadPoolExecutor
         self._connection: sqlite3.Connection | None = None
         self._next_sweep = 0.0
@@ -87,7 +88,8 @@ class SQLiteStore:
         """Wait until everything that was asked for is written."""
         if self._is_open:
             self._is_open = False
-            await asyncio.gather(*(answer for _, answer in self._waiting), return_exceptions=True)
+            while self._writing is not None:  # also what a cancelled caller has asked for
+                await asyncio.wait([self._writing])
             await self._in_thread(self._close)
             self._thread.shutdown()
 
@@ -115,17 +117,16 @@ class SQLiteStore:
             raise sqlite3.ProgrammingError("the store is closed")
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append((work, answer))
-        if not self._is_writing:
+        if self._writing is None:
             self._write()
         return await answer
 
     def _write(self) -> None:
         """Have the thread do what waits, all of it in one transaction."""
         calls, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
-        self._is_writing = bool(calls)
-        if calls:
-            writing = self._in_thread(self._serve, [work for work, _ in calls])
-            writing.add_done_callback(partial(self._written, [answer for _, answer in calls]))
+        self._writing = self._in_thread(self._serve, [work for work, _ in calls]) if calls else None
+        if self._writing is not None:
+            self._writing.add_done_callback(partial(self._written, [answer for _, answer in calls]))
 
     def _written(self, asked: Sequence[asyncio.Future[Any]], writing: asyncio.Future[list[Any]]) -> None:
         """A caller that was cancelled hears nothing."""

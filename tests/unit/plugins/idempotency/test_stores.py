@@ -112,6 +112,21 @@ async def test_many_callers_at_once_are_all_answered(tmp_path: Path) -> None:
     await store.close()
 
 
+async def test_what_cancelled_callers_have_asked_for_is_written_before_it_closes(tmp_path: Path) -> None:
+    """A drain that is cut cancels its calls: what they have done must not be done again."""
+    store = SQLiteStore(tmp_path / "marks.db")
+    await store.open()
+    calls = asyncio.gather(*(store.done([f"k{number}"], expiry=30) for number in range(600)))
+    await asyncio.sleep(0)
+    calls.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await calls
+    await store.close()
+    with sqlite3.connect(tmp_path / "marks.db") as connection:
+        assert connection.execute("SELECT count(*) FROM marks").fetchone() == (600,)
+    connection.close()
+
+
 async def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
     file = tmp_path / "marks.db"
     other = sqlite3.connect(file, isolation_level=None)
