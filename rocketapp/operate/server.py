@@ -1,7 +1,7 @@
 """The HTTP server of a running app or broker: on a loop of its own, so that it answers while the other one is blocked.
 
-A connection carries one request, has 5 seconds for all of it, and may send 16 KiB. At most 16 are served at once: one
-more ends the oldest, so that connections that send nothing do not keep a probe from its answer.
+A connection carries one request, has 5 seconds for it and 5 for taking its answer, and may send 16 KiB. At most 16 are
+served at once: one more ends the oldest, so that connections that send nothing do not keep a probe from its answer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import threading
 from email.utils import formatdate
 from http import HTTPStatus
 from http.client import HTTPException, parse_headers
+from typing import Any
 
 from rocketapp.operate.gate import Answer, Request, Response
 from rocketapp.scripts.sync_client import LoopThread
@@ -24,7 +25,7 @@ MOST_BYTES = 16 * 1024
 """Of the head of a request."""
 MOST_BODY = 12 * 1024
 LONGEST = 5.0
-"""Seconds for one request and its answer."""
+"""Seconds for sending a request, and for taking its answer. How long that is worked on is its own affair."""
 MOST_AT_ONCE = 16
 BACKLOG = 32
 """Connections that wait to be accepted."""
@@ -59,8 +60,10 @@ class OperatorServer:
         self._answer = answer
         self._loop: LoopThread | None = None
         self._server: asyncio.Server
-        self._open: dict[asyncio.Task[None] | None, None] = {}
+        self._open: dict[asyncio.Task[Any], None] = {}
         """What serves connections, the oldest first."""
+        self._free = asyncio.Semaphore(MOST_AT_ONCE)
+        """Threads: one goes on although its connection has ended."""
 
     def __repr__(self) -> str:
         return f"<OperatorServer {self._host}:{self._port}>"
@@ -97,14 +100,19 @@ class OperatorServer:
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
+        assert task is not None, "a coroutine's"
         self._open[task] = None
-        if len(self._open) > MOST_AT_ONCE and (oldest := next(iter(self._open))) is not None:
+        if len(self._open) > MOST_AT_ONCE:
+            # Not one of them any more, before it has ended: the next one that comes must end another.
+            oldest = next(iter(self._open))
+            del self._open[oldest]
             oldest.cancel()
         try:
             async with asyncio.timeout(LONGEST):
                 peer = writer.get_extra_info("peername")[0]
                 request = await _read(reader, str(ipaddress.ip_address(peer.partition("%")[0])))
-                response = _refused(request) if isinstance(request, int) else await self._answered(request)
+            response = _refused(request) if isinstance(request, int) else await self._answered(request)
+            async with asyncio.timeout(LONGEST):
                 writer.write(_encoded(response, has_body=isinstance(request, int) or request.method != "HEAD"))
                 writer.close()
                 await writer.wait_closed()
@@ -112,15 +120,17 @@ class OperatorServer:
             # Without an answer: a request that was cut must not be taken for a whole one. Nobody awaits this task.
             _log.debug("a request failed: %r", error)
         finally:
-            del self._open[task]
+            self._open.pop(task, None)
             writer.transport.abort()
 
     async def _answered(self, request: Request) -> Response:
         """What may take long runs in a thread. It is a daemon: no request keeps the process from ending."""
+        await self._free.acquire()
         loop = asyncio.get_running_loop()
         response: asyncio.Future[Response] = loop.create_future()
 
         def tell(answered: Response) -> None:
+            self._free.release()
             if not response.done():
                 response.set_result(answered)
 
@@ -133,7 +143,11 @@ class OperatorServer:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
                 loop.call_soon_threadsafe(tell, answered)
 
-        threading.Thread(target=work, name="rocketapp-http-answer", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="rocketapp-http-answer", daemon=True).start()
+        except RuntimeError:
+            self._free.release()
+            raise
         return await response
 
 

@@ -12,6 +12,7 @@ from typing import NoReturn
 import pytest
 
 from rocketapp.operate import server
+from rocketapp.operate.gate import Request, Response
 from rocketapp.operate.requests import answering
 from rocketapp.operate.running import ask
 from rocketapp.operate.server import OperatorServer, parse_address
@@ -115,6 +116,63 @@ def test_connections_that_send_nothing_do_not_keep_others_from_an_answer(address
     assert sum("rocketapp-http" in one.name for one in threading.enumerate()) <= server.MOST_AT_ONCE + 1
     for connection in idle:
         connection.close()
+
+
+def test_connections_that_are_accepted_together_end_one_each(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "LONGEST", 60.0)
+    accept, may_accept = socket.socket.accept, threading.Event()
+
+    def late(listening: socket.socket) -> tuple[socket.socket, object]:
+        may_accept.wait(60)
+        return accept(listening)
+
+    with monkeypatch.context() as slow:
+        slow.setattr(socket.socket, "accept", late)
+        idle = [socket.create_connection(parse_address(address), timeout=5) for _ in range(2 * server.MOST_AT_ONCE - 1)]
+        may_accept.set()
+        assert all(one.recv(1) == b"" for one in idle[: -server.MOST_AT_ONCE])
+    for connection in idle:
+        connection.close()
+
+
+def test_connections_that_have_ended_leave_no_more_threads_at_work_than_are_served_at_once() -> None:
+    at_work, may_end = threading.Semaphore(0), threading.Event()
+
+    def answer(_: Request, __: str) -> Response:
+        at_work.release()
+        may_end.wait(60)
+        return Response(status=200, body=b"done")
+
+    serving = OperatorServer("127.0.0.1:0", answer)
+    where = parse_address(serving.start())
+    asking = [socket.create_connection(where, timeout=60) for _ in range(server.MOST_AT_ONCE)]
+    for one in asking:
+        one.sendall(b"GET / HTTP/1.0\r\n\r\n")
+    assert all(at_work.acquire(timeout=60) for _ in asking)
+    with socket.create_connection(where, timeout=60) as last:
+        last.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        assert asking[0].recv(1) == b""
+        assert not at_work.acquire(timeout=0.2)
+        may_end.set()
+        assert b" 200 " in last.recv(65536)
+    for one in asking:
+        one.close()
+    serving.stop()
+
+
+def test_an_answer_may_take_longer_than_its_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a broker that is blocked waits for one card after the other."""
+    monkeypatch.setattr(server, "LONGEST", 0.2)
+
+    def answer(_: Request, __: str) -> Response:
+        threading.Event().wait(0.4)
+        return Response(status=200, body=b"done")
+
+    serving = OperatorServer("127.0.0.1:0", answer)
+    try:
+        assert raw(serving.start(), b"GET / HTTP/1.0\r\n\r\n").endswith(b"done")
+    finally:
+        serving.stop()
 
 
 def test_a_process_without_room_for_a_connection_does_not_try_again_at_once(
