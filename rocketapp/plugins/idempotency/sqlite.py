@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from rocketapp import ConfigError
@@ -55,6 +57,10 @@ Work = Callable[[sqlite3.Connection, float], Any]
 """What one call does within a transaction, given the time of day."""
 
 
+Job = tuple[Future[Any], Callable[[], Any]]
+"""What the thread calls, and where it answers."""
+
+
 class SQLiteStore:
     """An IdempotencyStore in a file."""
 
@@ -65,7 +71,8 @@ class SQLiteStore:
         """What is asked for while the thread writes."""
         self._is_open = False
         self._writing: asyncio.Future[list[Any]] | None = None
-        self._thread: ThreadPoolExecutor
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        """What the thread does next; None ends it."""
         self._connection: sqlite3.Connection | None = None
         self._next_sweep = 0.0
 
@@ -74,11 +81,13 @@ class SQLiteStore:
 
     async def open(self) -> None:
         """Open or create the file. Raises ConfigError when that is not possible."""
-        self._thread = ThreadPoolExecutor(1, f"idempotency {self._path}")
+        # A daemon, and no executor's thread: a disk that hangs does not keep a process that wants to end.
+        name = f"idempotency {self._path}"
+        threading.Thread(target=_work_off, args=(self._jobs,), name=name, daemon=True).start()
         try:
             await self._in_thread(self._connect)
         except (OSError, ValueError, sqlite3.Error) as error:
-            self._thread.shutdown()
+            self._jobs.put(None)
             problem = f"{self._path} cannot be used: {error}: name a file that this process may write to, and that "
             problem += "holds marks or is new"
             raise ConfigError("idempotency.path", problem) from error
@@ -91,7 +100,7 @@ class SQLiteStore:
             while self._writing is not None:  # also what a cancelled caller has asked for
                 await asyncio.wait([self._writing])
             await self._in_thread(self._close)
-            self._thread.shutdown()
+            self._jobs.put(None)
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
         answers: list[Answer] = await self._ask(
@@ -142,7 +151,9 @@ class SQLiteStore:
         self._write()
 
     def _in_thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        answer: Future[T] = Future()
+        self._jobs.put((answer, partial(call, *arguments)))
+        return asyncio.wrap_future(answer)
 
     # In the thread.
 
@@ -183,6 +194,17 @@ class SQLiteStore:
             self._close()
             raise
         return answers
+
+
+def _work_off(jobs: SimpleQueue[Job | None]) -> None:
+    """The thread of one store."""
+    while (job := jobs.get()) is not None:
+        answer, call = job
+        if answer.set_running_or_notify_cancel():
+            try:
+                answer.set_result(call())
+            except Exception as error:
+                answer.set_exception(error)
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -125,6 +126,17 @@ async def test_what_cancelled_callers_have_asked_for_is_written_before_it_closes
     with sqlite3.connect(tmp_path / "marks.db") as connection:
         assert connection.execute("SELECT count(*) FROM marks").fetchone() == (600,)
     connection.close()
+
+
+async def test_no_thread_of_a_file_keeps_a_process_that_wants_to_end(tmp_path: Path) -> None:
+    store = SQLiteStore(tmp_path / "marks.db")
+    before = set(threading.enumerate())
+    await store.open()
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    await store.close()
+    thread.join(5)
+    assert not thread.is_alive()
 
 
 async def test_a_file_that_another_process_is_making_is_waited_for(tmp_path: Path) -> None:
