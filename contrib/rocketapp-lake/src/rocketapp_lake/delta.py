@@ -453,11 +453,11 @@ class DeltaStore:
                 Schema.from_arrow(pa.schema([column]))
             except Exception:  # the library has no kind of its own for it
                 kind = f"{self.place}: column {column.name} is {column.type}, which Delta does not have"
-                raise SinkError(f"{kind}: cast it in a function of the sink") from None
+                raise SinkError(f"{kind}: cast it in the query, or in a function of the sink") from None
         return Schema.from_arrow(pa.schema(plain))
 
     def _differs(self, name: str, has: object, rows: object) -> SinkError:
-        return SinkError(f"{self.place}: column {name} is {has}, and the rows have {rows}")
+        return SinkError(f"{self.place}: column {name} is {has}, and the rows have {rows}: cast them")
 
     def _too_many(self) -> SinkError:
         return SinkError(f"{self.place}: others have changed it {MOST_CONFLICTS} times in a row just before this sink")

@@ -296,7 +296,7 @@ class IcebergStore:
         try:
             yield
         except UnsupportedPyArrowTypeException as error:
-            raise SinkError(f"{self.name}: {error}: cast it in a function of the sink") from None
+            raise SinkError(f"{self.name}: {error}: cast it in the query, or in a function of the sink") from None
 
     def _expire(self, table: Table) -> None:
         """Now and then: the newest snapshots stay, and what only the others are made of goes. No row is removed."""

@@ -204,7 +204,8 @@ def _log_in(schema: str | None) -> sa.Table:
 def _refused(rows: pa.Table, found: dict[int, str]) -> SinkError:
     """The error that names the messages of these rows."""
     if not set(PLACE) <= set(rows.column_names):
-        return SinkError(f"{next(iter(found.values()))}; the function of the sink has dropped where the row comes from")
+        kept = "the rows do not say where this one comes from, which a function of a sink has to keep"
+        return SinkError(f"{next(iter(found.values()))}; {kept}")
     held = rows.select(list(PLACE)).take(list(found)).to_pylist()
     places = [
         ((MessageQueue(row[PLACE[0]], row[PLACE[1]], row[PLACE[2]]), row[PLACE[3]]), found[number])

@@ -287,7 +287,7 @@ def test_what_others_write_beside_a_sink_is_not_its_own(table: Lake) -> None:
 @pytest.mark.parametrize(
     ("columns", "problem"),
     [
-        ({"id": ["zero"], "text": ["x"]}, "column id is .*long.*, and the rows have .*string"),
+        ({"id": ["zero"], "text": ["x"]}, "column id is .*long.*, and the rows have .*string.*: cast them"),
         ({"id": [0], "text": ["x"], "more": [1]}, "has no column more: add it to the table"),
     ],
 )
@@ -546,7 +546,7 @@ def test_a_type_that_the_format_does_not_have_is_told_by_its_column(table: Lake,
     if not is_new:
         put(table.store("one"), "a", 0)
     rows, store = rows_of(1).append_column("took", pa.array([5], pa.duration("us"))), table.store("one")
-    with pytest.raises(SinkError, match=r"olumn '?took'? .*duration\[us\].*: cast it in a function of the sink"):
+    with pytest.raises(SinkError, match=r"olumn '?took'? .*duration\[us\].*: cast it in the query, or in a function"):
         store.commit(commit_of(store.load(), "b", {QUEUE: Span(1, 2)}, rows=1), rows)
     if not is_new:
         with pytest.raises(SinkError, match="took"):

@@ -589,7 +589,7 @@ def test_a_type_that_the_format_does_not_have_is_told_by_its_column(table: Lake,
     if not is_new:
         put(table.store("one"), "a", 0)
     rows, store = rows_of(1).append_column("took", pa.array([5], pa.duration("us"))), table.store("one")
-    with pytest.raises(SinkError, match=r"olumn '?took'? .*duration\[us\].*: cast it in a function of the sink"):
+    with pytest.raises(SinkError, match=r"olumn '?took'? .*duration\[us\].*: cast it in the query, or in a function"):
         store.commit(commit_of(store.load(), "b", {QUEUE: Span(1, 2)}, rows=1), rows)
     if not is_new:
         with pytest.raises(SinkError, match="took"):

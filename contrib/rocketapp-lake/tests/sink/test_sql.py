@@ -230,7 +230,7 @@ def test_of_a_flood_of_refused_rows_the_first_ones_are_named(table: Shop, monkey
 
 def test_a_refused_row_whose_place_was_dropped_stops_the_sink(table: Shop) -> None:
     table.run("CREATE TABLE orders (id BIGINT CHECK (id <> 7), text VARCHAR(20))")
-    with pytest.raises(SinkError, match="the function of the sink has dropped where the row comes from"):
+    with pytest.raises(SinkError, match="the rows do not say where this one comes from"):
         table.store().commit(commit_of(Head(), "a", {QUEUE: Span(7, 8)}, rows=1), rows_of(7))
 
 
