@@ -111,12 +111,14 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
     It was cancelled; or it still ran, in a thread or at another member, when a member that leaves gave its queue up;
     or its member has left, and it runs on in a thread; or its member's drain was cut before it ended, and the queue was
     given up without a commit of it: that was under way; or it was forwarded, and ended so short a time before a member
-    that leaves gave its queue up that this owner has not asked again: a drain that is cut waits for no answer.
+    that leaves gave its queue up that this owner has not asked again: a drain that is cut waits for no answer. One that
+    failed after that cut has failed still when its copy is stored behind the end of the queue: no commit tells of it.
     """
     found, leaving = list[Event](), set[str]()
     running, cut = set[Started](), set[tuple[str, str, int, int]]()
     owners, forwarded = dict[str, str](), list[tuple[str, int]]()
     out_of_time, late, committed = set[str](), list[int](), defaultdict[str, int](int)
+    unheard: defaultdict[int, list[Finished]] = defaultdict(list)
 
     def fail(at: float, calls: Collection[Started]) -> None:
         running.difference_update(calls)
@@ -146,6 +148,8 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
                 for index in late:
                     ended = found[index]
                     if ended.queue == queue and ended.member == member and ended.offset >= committed[queue]:
+                        if not ended.done:
+                            unheard[ended.number].append(ended)
                         found[index] = Finished(*ended[:6], False)
             case Finished() | Cancelled():
                 call = event.member, event.queue, event.offset, event.attempt
@@ -158,6 +162,8 @@ def as_heard(history: Iterable[Event]) -> list[Event]:
                 elif event.member in out_of_time:
                     late.append(len(found))
         found.append(Finished(*event, False) if isinstance(event, Cancelled) else event)
+        if isinstance(event, Stored) and is_copy(event.queue):
+            found += [ended._replace(at=event.at) for ended in unheard.pop(event.number, ())]
     return found
 
 

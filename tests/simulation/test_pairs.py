@@ -53,8 +53,9 @@ def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExec
         (115, "who has given a queue back forwards nothing of it after the death of who had taken it"),
         (447, "a member that joins may answer for its kind, also when the one that was asked before is dead"),
         (1367, "what may be wanted waits while nobody of a kind has said what it wants, also when all of it are gone"),
+        (469, "a copy stored behind the end of a cut drain tells its next owner nothing"),
     ],
-    ids=["given back", "may answer", "has not said"],
+    ids=["given back", "may answer", "has not said", "told nothing"],
 )
 def test_a_seed_that_has_found_a_defect_finds_none(seed: int, lesson: str, pool: ProcessPoolExecutor) -> None:
     assert pool.submit(simulate, seed, PAIRS).result().findings == [], lesson
