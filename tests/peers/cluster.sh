@@ -83,12 +83,23 @@ ${CONF:-}
 CONF
 }
 
-halt() { # halt NAME: by its process id, politely, then not: a broker of 5.5.0 would need over 20 s
+end() { # end NAME: by kill -9; returns when its files are closed, for what starts next wants their locks and ports
   [ -f "$dir/$1.pid" ] || return 0
   local pid; pid=$(cat "$dir/$1.pid"); rm "$dir/$1.pid"
-  kill "$pid" 2>/dev/null || return 0
-  for _ in $(seq 30); do kill -0 "$pid" 2>/dev/null || return 0; sleep 0.1; done
-  kill -9 "$pid" 2>/dev/null || true
+  kill -9 "$pid" 2>/dev/null || return 0
+  for _ in $(seq 300); do # a zombie without other threads has closed them; it may stay for as long as its parent likes
+    case $(ps -o stat= -p "$pid") in Z*l*) ;; "" | Z*) return 0 ;; esac
+    sleep 0.05
+  done
+  echo "$1 is still there 15 s after kill -9" >&2; return 1
+}
+
+halt() { # halt NAME: by its process id, politely, then not: a broker of 5.5.0 would need over 20 s
+  [ -f "$dir/$1.pid" ] || return 0
+  local pid; pid=$(cat "$dir/$1.pid")
+  kill "$pid" 2>/dev/null || true
+  for _ in $(seq 30); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
+  end "$1"
 }
 
 case $verb in
@@ -111,16 +122,14 @@ join)
   broker
   echo "broker $6 127.0.0.1:$port" ;;
 kill)
-  pid=$(cat "$dir/broker.pid"); rm "$dir/broker.pid"; kill -9 "$pid" ;;
+  end broker ;;
 bounce)
   lib=$(cd "$3" && pwd); halt broker; sleep "${4:-1}"; broker ;;
 forget)
-  lib=$(cd "$3" && pwd); kill -9 "$(cat "$dir/broker.pid")" # what it wrote is with the kernel; a polite stop takes over 20 s
+  lib=$(cd "$3" && pwd); end broker # what it wrote is with the kernel; a polite stop takes over 20 s
   find "${STORE:-$dir/store}/commitlog" -type f | sort | head -n -2 | xargs rm
   broker ;;
 stop)
-  for name in broker namesrv; do
-    if [ -f "$dir/$name.pid" ]; then kill -9 "$(cat "$dir/$name.pid")" 2>/dev/null || true; rm "$dir/$name.pid"; fi
-  done ;;
+  end broker; end namesrv ;;
 *) echo "unknown verb $verb" >&2; exit 2 ;;
 esac
