@@ -14,7 +14,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.run import FreeRun, Run, Taker
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outcome import DeadLetter
+from rocketapp.model.outcome import DeadLetter, Skip
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.lease import Lease
 from rocketapp.wire.codes import RequestCode
@@ -305,3 +305,33 @@ async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_at
     await until(lambda: sum(shares) == 32)
     assert len(shares) <= 4  # the last message may be a little later
     await first.callers.stop()
+
+
+@pytest.mark.parametrize(("result", "wakes"), [(None, 0), (Skip("not for us"), 1)])
+async def test_quick_calls_wake_the_loop_only_when_something_waits_for_it(
+    result: Skip | None, wakes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[object] = []
+    woken: list[object] = []
+    is_through = threading.Event()
+
+    class Collected(Reports):
+        def done_all(self, messages: Sequence[Message]) -> None:
+            done.extend(messages)
+
+        def ended(self, item: Any, result: object, raised: bool) -> None:
+            done.append(item)
+
+    def call(message: Message) -> Skip | None:
+        if message.offset == 31:
+            is_through.set()
+        return result
+
+    workers = OneCalled(Handler(subscription(is_async=False), call), Collected())
+    # The look of the loop that follows a start would be the first to see them; it comes when the loop is free again.
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *call: woken.append(call))
+    FreeRun([(workers.taker, message(at)) for at in range(32)], Session(), is_of_one=True).submit()
+    is_through.wait(10)  # on the loop
+    await until(lambda: len(done) == 32)
+    assert len(woken) == wakes
+    await workers.callers.stop()
