@@ -156,6 +156,10 @@ class Journal:
             number = self._numbers[key] = len(self._numbers) + 1
         return number
 
+    def identify(self, group: str, queue: MessageQueue, offset: int, message_id: str) -> None:
+        """Before its turn: by its id a quarantined message is told from one that another broker has at its offset."""
+        self._number_of(json.dumps([_key(group, queue), offset, message_id]))  # a name that no slot has
+
     def close(self) -> None:
         """This process ends in order, and leaves nothing."""
         if self._is_open:
@@ -295,12 +299,19 @@ def _left_in(path: Path) -> list[Span] | None:
     except FileNotFoundError:
         return None
     names = data[_SIZE:].decode("utf-8", "replace").split("\n")
+    ids: dict[tuple[str, int], str] = {}
+    for name in names[:-1]:
+        if name.startswith("["):
+            with contextlib.suppress(ValueError, TypeError):  # the disk was full
+                queue, offset, message_id = json.loads(name)
+                ids[queue, offset] = message_id
     slots = _SLOT.iter_unpack(data[:_SIZE]) if len(data) >= _SIZE else ()
-    return [
-        Span(names[(number & ~_LATE) - 1], first, last, bool(number & _LATE))
+    found = [
+        (names[(number & ~_LATE) - 1], first, last, bool(number & _LATE))
         for number, first, last in slots
         if 0 < number & ~_LATE < len(names)
     ]
+    return [Span(*each, ids.get(each[:2], "")) for each in found]
 
 
 def _parsed(text: str) -> Quarantine:
@@ -309,8 +320,8 @@ def _parsed(text: str) -> Quarantine:
         found, _ = json.JSONDecoder().raw_decode(text or "{}")
         return {
             str(queue): {
-                int(at): Quarantined(int(one[0]), int(one[1]), float(one[2]), bool(one[3]))
-                for at, one in offsets.items()
+                int(at): Quarantined(int(one[0]), int(one[1]), float(one[2]), bool(one[3]), *map(str, one[4:5]))
+                for at, one in offsets.items()  # files of before have no ids
             }
             for queue, offsets in found.items()
         }

@@ -75,6 +75,8 @@ class QueueQuarantine:
     def dead_letter_of(self, message: Message, handler: Handler) -> DeadLetter | None:
         """Count the deaths as attempts; the outcome of a message that is the cause and has no attempt left."""
         one, retries = self._open[message.offset], handler.subscription.retries
+        if not one.is_of(message.message_id):
+            return None
         is_the_cause = one.is_the_cause(reconsume_times=message.reconsume_times, retries=retries)
         # The last death is the attempt that fails now.
         message.reconsume_times += one.crashes - is_the_cause
@@ -163,6 +165,7 @@ class QueueQuarantine:
 
     def _begin(self, turn: _Turn) -> None:
         self._watch(turn)
+        self._journal.identify(self._group, self._queue, turn.message.offset, turn.message.message_id)
         self._tell()
         if not turn.begun.done():  # its session may have been cancelled while it waited
             turn.begun.set_result(None)

@@ -30,6 +30,8 @@ class Span(NamedTuple):
     last: int
     is_late: bool = False
     """One quarantined message, whose call had lasted so long that the next one was started beside it."""
+    message_id: str = ""
+    """Of one quarantined message whose turn had begun; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,12 @@ class Quarantined:
     """The time of the last one, in seconds since 1970."""
     beside: bool = False
     """A process has died with this one and other quarantined messages in flight."""
+    message_id: str = ""
+    """Of a message that had its turn: an empty broker gives its offset to another one. Empty before that."""
+
+    def is_of(self, message_id: str) -> bool:
+        """Whether this may be said of the message with this id; empty: it is not known."""
+        return self.message_id == message_id or not (self.message_id and message_id)
 
     def is_the_cause(self, *, reconsume_times: int, retries: int) -> bool:
         """Whether it ends processes for certain, and has no attempt left."""
@@ -66,8 +74,11 @@ def after_crash(known: Mapping[str, Mapping[int, Quarantined]], in_flight: Itera
     blamed = [span for span in again if span[:3] not in late] or again
     for span in blamed:
         one = found[span.queue][span.first]
+        if not one.is_of(span.message_id):
+            one = Quarantined(0, 0, now)  # what was known is of another message
+        one = replace(one, message_id=span.message_id or one.message_id)
         if len(blamed) == 1:
-            one = Quarantined(one.crashes + 1, one.sole + (len(spans) == 1), now, one.beside)
+            one = replace(one, crashes=one.crashes + 1, sole=one.sole + (len(spans) == 1), at=now)
         else:  # of several it is not known which one
             one = replace(one, at=now, beside=True)
         found[span.queue][span.first] = one

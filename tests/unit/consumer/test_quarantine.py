@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.quarantine import PATIENCE, QueueQuarantine
 from rocketapp.model.event import Moving, QueueBlocked
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
@@ -22,6 +24,7 @@ from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
 from tests.unit.scripted import ClockAt, eventually, in_virtual_time
 
+QUEUE = MessageQueue("topic", "broker-a", 0)
 CAUSE = 4
 QUARANTINED = (2, 3, CAUSE)
 MODES: list[dict[str, Any]] = [{}, {"orderly": True}, {"batch": 3}, {"order_by": lambda message: message.offset % 3}]
@@ -302,3 +305,48 @@ async def test_a_call_that_runs_on_keeps_its_turn_when_its_queue_is_given_back(t
     assert await second
     kept.ended(two)
     journal.close()
+
+
+async def with_ids(ids: str) -> FakeCluster:
+    """Eight messages of one queue."""
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    for number in range(8):
+        cluster.send(queue, b"%d" % number, UNIQ_KEY=f"{ids}{number}")
+    return cluster
+
+
+@pytest.mark.parametrize("is_another", [False, True])
+@pytest.mark.parametrize("options", MODES)
+@in_virtual_time
+async def test_a_message_that_another_broker_has_in_the_place_of_a_cause_is_called(
+    options: dict[str, Any], is_another: bool, tmp_path: Path
+) -> None:
+    """An empty broker took the place of the one whose message ended processes, and counts from 0 again."""
+    called, (dying, found) = list[int](), (tmp_path / "dying", tmp_path / "found")
+    dying.mkdir()
+
+    async def handle(item: Any) -> None:
+        offsets = [one.offset for one in ([item] if isinstance(item, Message) else item)]
+        called.extend(offsets)
+        if CAUSE in offsets and not found.exists():  # it dies now: this is what it leaves
+            shutil.copytree(dying, found)
+
+    async def run(cluster: FakeCluster, journal: Journal, retries: int) -> None:
+        member = await cluster.member(consumed(handle, retries=retries, **options), journal=journal).start()
+        await eventually(lambda: member.consumer.counters.handled + member.consumer.counters.dead_lettered == 8)
+        await member.stop()
+        journal.close()
+
+    cluster = await with_ids("a")
+    await run(cluster, journal_with(dying, {f"group {QUEUE}": {CAUSE: [1, 0, 1000.0, False]}}), retries=1)
+    assert sorted(called) == list(range(8))
+    called.clear()
+    cluster.offsets.clear()
+    if is_another:
+        await cluster.stop()
+        cluster = await with_ids("b")
+    await run(cluster, Journal(found, ClockAt(1000.0), lambda _: None), retries=0)
+    assert (CAUSE in called, cluster.bodies(dlq_topic("group"))) == ((True, []) if is_another else (False, [b"4"]))
+    await cluster.stop()

@@ -142,3 +142,12 @@ def test_nobody_waits_for_nothing_and_no_two_of_a_handler_have_their_turn(steps:
         assert len({turn.handler for turn in running}) == len(running)
         assert bool(running) == bool(known)
         assert all(turns.before(turn) in running for turn in known if turn.is_waiting)
+
+
+def test_the_deaths_of_one_message_are_not_those_of_another_that_has_its_offset_now() -> None:
+    found = {QUEUE: {5: Quarantined(3, 2, 1.0, message_id="a")}}
+    assert found[QUEUE][5].is_of("a")
+    assert not found[QUEUE][5].is_of("b")
+    found = after_crash(found, [Span(QUEUE, 5, 5, message_id="b")], 2.0)
+    assert found[QUEUE][5] == Quarantined(1, 1, 2.0, message_id="b")
+    assert after_crash(found, [Span(QUEUE, 5, 5, message_id="b")], 3.0)[QUEUE][5].crashes == 2
