@@ -8,8 +8,8 @@ is acquired again only after that.
 Every broker is asked once in a look, for all topics, and what they answer is united. Brokers hear of a member at
 different times, and one that has just been restarted knows few of them: members that unite what they are told agree as
 soon as any broker has heard of a change. A broker that does not answer soon after the first good answer is not waited
-for: what it alone knows, it says in a notification. A list without us is not acted on: that broker forgot us, or never
-heard of us. It is told who we are, and asked again.
+for: what it says later counts in the next look, which follows at once when it names others. A list without us is not
+acted on: that broker forgot us, or never heard of us. It is told who we are, and asked again.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 
 from rocketapp.consumer.handler import first_of
 from rocketapp.consumer.member import Member, Owned
@@ -77,7 +78,7 @@ class Rebalancer:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(member.observe)
         self._news = asyncio.Event()
-        self._lists = MemberLists(member, self._tasks)
+        self._lists = MemberLists(member, self._tasks, self._news)
         self._members: dict[str, frozenset[str]] = {}
         self.problem: str = ""
         """Why the last rebalance could not decide on a topic; empty when it could, and when it was only too early."""
@@ -301,11 +302,13 @@ class Rebalancer:
 class MemberLists:
     """What the brokers answer to one look at the group after the other."""
 
-    def __init__(self, member: Member, tasks: Tasks) -> None:
-        """`tasks` owns the questions; those that come too late end by themselves."""
-        self._brokers, self._me, self._tasks = member.brokers, member.client_id, tasks
+    def __init__(self, member: Member, tasks: Tasks, news: asyncio.Event) -> None:
+        """`tasks` owns the questions; `news` is set when an answer that came too late calls for another look."""
+        self._brokers, self._me, self._tasks, self._news = member.brokers, member.client_id, tasks, news
         self._loop = asyncio.get_running_loop()
         self._grace = GracePeriods()
+        self._late: dict[str, list[str]] = {}
+        """By broker the last answer since the look began that was not waited for."""
         self.begin()
 
     def begin(self) -> None:
@@ -313,6 +316,7 @@ class MemberLists:
         self._first: _Asked = {}
         self._second: _Asked = {}
         self._greeting: asyncio.Task[frozenset[str]] | None = None
+        self._late_before, self._late = self._late, {}
 
     def disturb(self, broker_name: str) -> None:
         """Members reach this broker (again) one by one: its list is acted on a moment later."""
@@ -373,7 +377,18 @@ class MemberLists:
                     until = max(now + _LEAST_GRACE, began + _GRACE) if until is None else until
         if not lists and problem is not None:
             raise problem
-        return frozenset[str]().union(*lists), may_act
+        lists += [self._late_before.get(name, []) for name in questions.values()]
+        members = frozenset[str]().union(*lists)
+        for question, name in questions.items():
+            question.add_done_callback(partial(self._answered_late, name, members, self._late_before.get(name)))
+        return members, may_act
+
+    def _answered_late(self, name: str, members: frozenset[str], before: list[str] | None, question: _Question) -> None:
+        """Look again when others are members than was thought, also by what this broker had answered before."""
+        if not question.cancelled() and not isinstance(answer := question.result(), RocketAppError):
+            self._late[name] = answer
+            if not members.issuperset(answer) or set(answer) != set(answer if before is None else before):
+                self._news.set()
 
     def _ask(self, asked: _Asked, name: str) -> _Question:
         if name not in asked:
