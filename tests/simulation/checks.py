@@ -11,18 +11,20 @@ from collections.abc import Callable, Collection, Iterable
 
 from tests.simulation import guards, liveness, ownership
 from tests.simulation import repeats as repeated
-from tests.simulation.excuses import UNDER_WAY, Routes
+from tests.simulation.excuses import HAND_OVER, NEVER, RECOVERY, UNDER_WAY, Faults, Routes
 from tests.simulation.history import (
     BROKER_CRASH,
     FREEZE,
     RELEASE,
     THAW,
+    Assigned,
     Calm,
     Committed,
     Fault,
     History,
     Idle,
     Place,
+    Released,
     Sent,
     Settling,
     Started,
@@ -105,19 +107,32 @@ def commits_back(history: History, orderly: Collection[str] = ()) -> list[str]:
     Excused are: a crash of that broker, which forgets the commits of its last 6 s (all since the freeze began, if it
     was frozen then); and the 2.5 s after the end of a hold or of a freeze of that broker, or of a hold of any client:
     what was under way on the held connection arrives then, and no client can call it back. The offset of a concurrent
-    queue may also go back within 40 s after the routes changed, while two members believe that they have it.
+    queue may also go back while two members believe that they have it, for no broker compares before it writes: within
+    40 s after the routes changed, and within the 3 s in which the owner before hears of another one, when a fault had
+    reached one of the two, the broker, or any connection in the 60 s before.
     """
-    routes = Routes()
+    routes, faults = Routes(), Faults()
+    owners, taken = dict[str, str](), dict[str, tuple[float, tuple[str, str]]]()
     findings, arrived = [], defaultdict[str, float](lambda: float("-inf"))
     commits: defaultdict[str, deque[tuple[float, int]]] = defaultdict(deque)
     frozen: dict[str, float] = {}
     for event in history:
         routes.see(event)
-        if isinstance(event, Committed):
+        faults.see(event)
+        if isinstance(event, Assigned):
+            if (owner := owners.get(event.queue, event.member)) != event.member:
+                taken[event.queue] = event.at, (owner, event.member)
+            owners[event.queue] = event.member
+        elif isinstance(event, Released):
+            if owners.get(event.queue) == event.member:
+                del owners[event.queue]
+        elif isinstance(event, Committed):
             recent = commits[event.queue]
             before = recent[-1][1] if recent else 0
             is_explained = event.at < max(arrived[""], arrived[broker_of(event.queue)]) + UNDER_WAY
-            is_explained |= topic_of(event.queue) not in orderly and routes.differ(event.at)
+            at, both = taken.get(event.queue, (NEVER, ()))
+            are_two = event.at <= at + HAND_OVER and faults.reached((*both, broker_of(event.queue)), at - RECOVERY)
+            is_explained |= topic_of(event.queue) not in orderly and (routes.differ(event.at) or are_two)
             if event.offset < before and not is_explained:
                 findings.append(f"{event.queue}: committed {event.offset} at {event.at:.3f} after {before}")
             recent.append((event.at, event.offset))

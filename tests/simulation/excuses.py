@@ -40,6 +40,10 @@ LONG, NEWS = 1.0, 0.4
 ROUTES_HEARD = 40.0
 """Seconds after which every member has heard of changed routes: it asks for them every 30 s, and a look that fails is
 repeated."""
+HAND_OVER = 3.0
+"""Seconds after which a member has heard that another one has its queue."""
+RECOVERY = 60.0
+"""Seconds after a fault in which two members may both believe that they have a concurrent queue."""
 
 Forwards = Callable[[str, int], bool]
 """Whether this member hands a message of its queues, by number, to another one: only that one wants it."""

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tests.simulation.excuses import LOCK_LIFE, NEVER, ROUTES_HEARD, Faults, Forwards, Routes, nothing
+from tests.simulation.excuses import (
+    HAND_OVER,
+    LOCK_LIFE,
+    NEVER,
+    RECOVERY,
+    ROUTES_HEARD,
+    Faults,
+    Forwards,
+    Routes,
+    nothing,
+)
 from tests.simulation.history import (
     CRASH,
     Assigned,
@@ -21,10 +31,6 @@ from tests.simulation.history import (
 
 LOCK_RENEWED = 20.0
 """Seconds between two requests for a lock: the last one of a member that left may be so old."""
-HAND_OVER = 3.0
-"""Seconds after which a member has heard that another one has its queue."""
-RECOVERY = 60.0
-"""Seconds after a fault in which two members may both believe that they have a concurrent queue."""
 
 
 def overlaps(history: History, orderly: Collection[str], keyed: Collection[str] = ()) -> list[str]:

@@ -156,6 +156,21 @@ TWO_COMMITS: list[Event] = [Committed(1, QUEUE, 5), Committed(2, QUEUE, 3)]
         pytest.param([TWO_COMMITS[0], Fault(1.5, facts.BROKER_STOP), TWO_COMMITS[1]], id="a clean stop keeps it"),
         pytest.param([TWO_COMMITS[0], Fault(9, facts.BROKER_CRASH), Committed(10, QUEUE, 3)], id="written long ago"),
         pytest.param([Fault(0, facts.RELEASE, A), Committed(5, QUEUE, 5), Committed(6, QUEUE, 3)], id="held long ago"),
+        pytest.param([Assigned(0, A, QUEUE), Assigned(0.5, B, QUEUE), *TWO_COMMITS], id="two owners without a fault"),
+        pytest.param(
+            [
+                Fault(0, facts.CUT),
+                Assigned(0, A, QUEUE),
+                Released(0.2, A, QUEUE),
+                Assigned(0.5, B, QUEUE),
+                *TWO_COMMITS,
+            ],
+            id="given up before",
+        ),
+        pytest.param(
+            [Fault(-9, facts.CUT), Assigned(-9, A, QUEUE), Assigned(-1.5, B, QUEUE), *TWO_COMMITS],
+            id="two owners long ago",
+        ),
     ],
 )
 def test_commits_that_go_back_are_found(history: list[Event]) -> None:
@@ -165,6 +180,12 @@ def test_commits_that_go_back_are_found(history: list[Event]) -> None:
 @pytest.mark.parametrize("fault", [facts.BROKER_CRASH, facts.RELEASE])
 def test_commits_that_go_back_for_a_reason_are_not(fault: str) -> None:
     assert checks.commits_back([TWO_COMMITS[0], Fault(1.5, fault), TWO_COMMITS[1]]) == []
+
+
+def test_two_owners_after_a_fault_may_commit_one_behind_the_other_but_not_of_an_orderly_queue() -> None:
+    history = [Fault(0, facts.CUT), Assigned(0, A, QUEUE), Assigned(0.5, B, QUEUE), *TWO_COMMITS]
+    assert checks.commits_back(history) == []
+    assert len(checks.commits_back(history, {"moves", "orders"})) == 1
 
 
 @pytest.mark.parametrize(
