@@ -282,3 +282,17 @@ def sends(bench: Bench, cluster: Cluster, threads: int, count: int) -> Figures:
     if figures["failed_sends"]:
         raise RuntimeError(f"{figures['failed_sends']} sends failed on {cluster.name}")
     return figures
+
+
+def start_of_broker(directory: Path) -> float:
+    """Seconds from the start of a process of `rocketapp broker` until it serves, with an empty directory."""
+    command = [sys.executable, "-m", "rocketapp", "broker", "--dir", str(directory), "--listen", "127.0.0.1:0"]
+    started = time.monotonic()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        seconds = time.monotonic() - started
+        process.terminate()
+    if not line.startswith("serving on "):
+        raise RuntimeError(f"the broker did not start: {line!r}")
+    return seconds
