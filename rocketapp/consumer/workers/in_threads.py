@@ -249,7 +249,7 @@ class ThreadWorkers:
             # The loop starts the next one when it hears of the end of this one, in another thread.
             worker.note.clear()
         self._reports.append((run, not run.is_shared, partial(run.ended, worker.taker, item, result, raised)))
-        self._collect_soon(at_once=True)
+        self._collect_soon(at_once=result is not None or not run.is_shared)
         return not run.is_shared
 
     def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912, PLR0915 - a function for each takes longer
