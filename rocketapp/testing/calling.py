@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import declared_of, handlers_of, is_running
+from rocketapp.app.declare.phases import declared_of, handlers_of, is_running, standing_in
 from rocketapp.app.publishing import PLAIN
 from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
@@ -24,6 +24,7 @@ from rocketapp.app.run.wiring import handler_of, parts_of
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.consumer.handler import Handler
+from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
 from rocketapp.model.outgoing import Outgoing
@@ -128,10 +129,11 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
         if is_batch != (subscription.batch is not None):
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
         published = options.get("published")
-        publishing = collecting(app, [] if published is None else published).publishing
-        found = handler_of(declaration, declared_of(app).plugins, publishing)
+        running = collecting(app, [] if published is None else published)
+        found = handler_of(declaration, declared_of(app).plugins, running.publishing)
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
-        outcomes = await called(found, messages)
+        with standing_in(app, running):
+            outcomes = await called(found, messages)
     return outcomes if is_batch else outcomes[0]
 
 
@@ -139,6 +141,7 @@ async def called(handler: Handler, messages: list[Message]) -> list[Done | Outco
     """The outcome of each message after one call: of a batch handler for all of them, of any other for the only one."""
     subscription = handler.subscription
     given: Any = messages if subscription.batch is not None else messages[0]
+    before = AT_WORK.set(lambda: (subscription, given))
     try:
         if subscription.is_async:
             result, raised = await handler.call(given), False
@@ -146,6 +149,8 @@ async def called(handler: Handler, messages: list[Message]) -> list[Done | Outco
             result, raised = await asyncio.to_thread(handler.call, given), False
     except Exception as error:
         result, raised = error, True
+    finally:
+        AT_WORK.reset(before)
     return outcomes_of(result, raised, messages, subscription)
 
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -301,7 +303,13 @@ class TwoPhases(Publisher):
         """Raise SetupError for a declaration that lacks its other half."""
 
     def _alive(self) -> RunningApp | None:
-        """The run, unless its event loop was closed under it: then nothing of it can ever end in order."""
+        """The run, unless its event loop was closed under it: then nothing of it can ever end in order.
+
+        Where a handler is tried, what stands for it.
+        """
+        instead = _INSTEAD.get()
+        if instead is not None and instead[0] is self:
+            return instead[1]
         running = self._running
         return None if running is None or running.loop.is_closed() else running
 
@@ -323,7 +331,7 @@ class TwoPhases(Publisher):
 
     def _through(self) -> Publishing:
         """In a handler of this app what follows the handled message, as its Publisher does."""
-        at_work, running = AT_WORK.get(), self._running
+        at_work, running = AT_WORK.get(), self._alive()
         found = None if at_work is None or running is None else at_work()
         if found is None or running is None or not running.handles(found[0]):
             return self._publishing
@@ -340,6 +348,19 @@ class TwoPhases(Publisher):
                 "or inside `async with app:`",
             )
         return running
+
+
+_INSTEAD: ContextVar[tuple[TwoPhases, RunningApp] | None] = ContextVar("rocketapp.instead", default=None)
+
+
+@contextmanager
+def standing_in(app: TwoPhases, running: RunningApp) -> Iterator[None]:
+    """Within, also in the tasks and threads that begin there, this is the run of the app: a real one is not touched."""
+    before = _INSTEAD.set((app, running))
+    try:
+        yield
+    finally:
+        _INSTEAD.reset(before)
 
 
 def declared_of(app: TwoPhases) -> Declared:

@@ -217,15 +217,12 @@ async def _try(
     from rocketapp.admin.dead_letters import as_delivered
     from rocketapp.app.run.inside import handlers_alone
     from rocketapp.cli.processes.answers import told
-    from rocketapp.model.at_work import AT_WORK
     from rocketapp.testing.calling import called
 
     letter = await found_letter(cluster, group, which)
     published: list[Outgoing] = []
     async with handlers_alone(app, settings, published) as groups:
         handler, message = _handler(groups, group, letter), as_delivered(letter, group)
-        given = [message] if handler.subscription.batch is not None else message
-        AT_WORK.set(lambda: (handler.subscription, given))
         (outcome,) = await called(handler, [message])
     word, text = told(outcome)
     would_publish = [_published(one) for one in published]

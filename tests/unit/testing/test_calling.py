@@ -358,3 +358,41 @@ async def test_messages_for_two_clusters_at_once_are_told_apart() -> None:
 
     assert await call(copy, b"", app=app, published=published) == Done()
     assert sorted(one.cluster for one in published) == ["eu", "us"]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_what_a_called_handler_does_by_its_app_is_collected_whether_that_runs_or_not(runs: bool) -> None:
+    app = RocketApp("shop")
+    bills = app.publisher("bills", dict)
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        await app.publish("paid", message.body)
+        await bills.publish({"id": 1})
+        app.pause("orders")
+
+    @app.subscribe("returns")
+    def take_back(message: Message) -> None:
+        app.publish_sync("refunds", message.body)
+
+    async def both() -> list[Published]:
+        published: list[Published] = []
+        for handler in (settle, take_back):
+            message = make_message(b"5", message_id="first")
+            assert await call(handler, message, app=app, published=published) == Done()
+        return published
+
+    if runs:
+        with TestApp(app) as t:
+            found, sent = t.run(both()), list(t.published)
+            t.publish("orders", b"6")
+            t.advance()
+            assert len(t.handled) == 1, "it is not paused"
+    else:
+        found, sent = asyncio.run(both()), []
+    assert [(one.topic, one.properties["rocketapp.correlation_id"]) for one in found] == [
+        ("paid", "first"),
+        ("bills", "first"),
+        ("refunds", "first"),
+    ]
+    assert sent == []
