@@ -118,6 +118,9 @@ def getter(
 
     loop: that of the running app. An asynchronous provider is asked there for a function in a thread.
     """
+    if is_scoped(provide):
+        # Python 3.11 takes a generator for a coroutine, and the container would make a Future of whatever overrides it.
+        cast(Any, provide).disable_async_mode()
     if is_async:
         return lambda _message: provide()
     if is_scoped(provide) and inspect.isasyncgenfunction(getattr(provide, "provides", None)):

@@ -375,14 +375,15 @@ def end_in_children(lifecycle: Lifecycle) -> None:
     A child that runs another program (subprocess), or that ends by itself (multiprocessing), is not disturbed. One that
     comes back from the handler ends there, with exit code 0. Its connections lead nowhere.
     """
-    loop, thread, run = asyncio.get_running_loop(), threading.get_ident(), weakref.ref(lifecycle)
+    # What is registered stays for the life of the process: it keeps neither the app nor its event loop.
+    thread, run = threading.get_ident(), weakref.ref(lifecycle)
 
     def in_child() -> None:
         if (halted := run()) is None:
             return
         halted.halt()
-        if threading.get_ident() == thread and not loop.is_closed():
-            loop.call_soon(os._exit, 0)
+        if threading.get_ident() == thread and not halted.loop.is_closed():
+            halted.loop.call_soon(os._exit, 0)
 
     os.register_at_fork(after_in_child=in_child)
 

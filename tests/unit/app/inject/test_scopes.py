@@ -176,11 +176,15 @@ async def test_a_failure_while_it_is_closed_fails_the_attempt(is_async: bool) ->
         await result_of(app)
 
 
+@pytest.mark.parametrize("was_asked", [True, False])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_override_takes_its_place(is_async: bool) -> None:
+async def test_an_override_takes_its_place(is_async: bool, was_asked: bool) -> None:
     container = Parts()
     app, fake = RocketApp("shop", container=container), Session(Database())
     handler(app, "session", lambda session: session is fake, is_async=is_async)
+    if was_asked:
+        assert await result_of(app) is False
+        DIARY.clear()
     with container.session.override(providers.Object(fake)):
         assert await result_of(app) is True
     assert DIARY == []

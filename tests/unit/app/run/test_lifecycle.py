@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import re
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -312,6 +314,18 @@ async def test_only_a_server_that_is_not_there_is_to_be_started(
         await lifecycle.start()
     assert cause in caught.value.problem
     assert ("start the name server" in caught.value.problem) is not is_there
+
+
+def test_nothing_is_left_of_a_start_when_it_has_ended() -> None:
+    async def started() -> weakref.ref[asyncio.AbstractEventLoop]:
+        lifecycle = lifecycle_of(app_of(Diary()))
+        await lifecycle.start()
+        await lifecycle.stop(asyncio.Event())
+        return weakref.ref(lifecycle.loop)
+
+    loop = asyncio.run(started())
+    gc.collect()
+    assert loop() is None
 
 
 async def test_a_silent_address_server_holds_the_start_up_no_longer_than_a_silent_cluster() -> None:
