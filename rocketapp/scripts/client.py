@@ -113,11 +113,15 @@ class Client(Publisher):
             self._run.readings.pop(reading, None)
 
     def _must_run(self) -> _Run:
-        if self._run is None:
-            raise SetupError(place_of_call(), f"{self!r}: write `async with {type(self).__name__}(...) as client:`")
-        if running_loop() not in (None, self._run.loop):
+        run = self._entered()
+        if running_loop() not in (None, run.loop):
             mend = "make one for each event loop and process, or a SyncClient, which threads may share"
             raise SetupError(place_of_call(), f"{self!r}: it belongs to the event loop in which it was entered: {mend}")
+        return run
+
+    def _entered(self) -> _Run:
+        if self._run is None:
+            raise SetupError(place_of_call(), f"{self!r}: write `async with {type(self).__name__}(...) as client:`")
         return self._run
 
 

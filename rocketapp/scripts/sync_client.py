@@ -122,7 +122,7 @@ class _InItsThread(Publishing):
     __slots__ = ("_run",)
 
     def __init__(self, client: Client, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
-        super().__init__(client._must_run)
+        super().__init__(client._entered)  # the caller may be in another event loop, as in a notebook
         self._run = run
 
     def blocking(self, name: str, call: Call[R]) -> R:

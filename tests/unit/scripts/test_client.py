@@ -249,6 +249,17 @@ def test_plain_code_publishes_and_reads(broker: str) -> None:
         assert list(client.messages("script-h", start="first", idle=1.0, group="script-plain")) == []
 
 
+async def test_plain_code_may_be_in_a_running_event_loop_as_in_a_notebook(broker: str) -> None:
+    with SyncClient(broker, settings=QUICK) as client:
+        client.publish("notebook", b"1")
+        client.publish_many("notebook", [b"2"])
+        client.publish_one_way("notebook", b"3")
+        with pytest.raises(NoReply):
+            client.request("nobody", b"?", timeout=0.5)
+        found = [message.text() for message in client.messages("notebook", start="first", idle=2)]
+    assert sorted(found) == ["1", "2", "3"]
+
+
 def test_errors_of_plain_code_are_the_same(broker: str) -> None:
     with SyncClient(broker) as client:
         with pytest.raises(SendRefused, match="body is empty"):
