@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
-from rocketapp.app.call.chain import Around
 from rocketapp.app.call.returned import Publications
 from rocketapp.app.call.transaction import Transaction, refuse_twice
 from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitChange, TopicChange
@@ -73,8 +72,7 @@ class RocketApp(TwoPhases, Subscribing):
         **inherited: Unpack[InheritedOptions],
     ) -> None:
         place = place_of_call()
-        self._inherited = read_inherited("RocketApp", inherited, place, beside=_OWN)
-        self._around, self._publications = Around(), Publications()
+        self._scope, self._publications = read_inherited("RocketApp", inherited, place, beside=_OWN), Publications()
         declared = Declared(
             name,
             clusters=clusters or {},
@@ -261,12 +259,12 @@ class RocketApp(TwoPhases, Subscribing):
 
     def _take(self, declaration: Declaration) -> None:
         self._may_declare("subscribe")
-        self._declared.registry.add(declaration.within(self._inherited, self._around))
+        self._declared.registry.add(declaration.within(self._scope))
 
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         self._may_declare("transaction")
         self._declared.registry.check_cluster(transaction.cluster, transaction.place, "transaction: ")
-        transaction.join(self._publishing, prefix=prefix)
+        transaction.join(self, prefix=prefix)
         refuse_twice(transaction, self._declared.transactions)
         self._declared.transactions.append(transaction)
 

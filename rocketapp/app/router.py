@@ -1,22 +1,21 @@
-"""`subscribe`, `publishes`, `poll` and `include`, for RocketApp and Router alike: what is written goes to `_take`."""
+"""What RocketApp and Router have alike: `subscribe`, `publishes`, `poll`, `transaction` and `include`."""
 
 from __future__ import annotations
 
 import sys
-from abc import abstractmethod
-from collections.abc import Callable, Coroutine
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from rocketapp.app.call.chain import Around
+from rocketapp.app.call.chain import Scope
 from rocketapp.app.call.context import Context
 from rocketapp.app.call.returned import Publication, Publications
-from rocketapp.app.call.transaction import Transacting, Transaction
+from rocketapp.app.call.transaction import LocalPart, Transaction
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import (
     KNOWN,
     POLLED,
-    Inherited,
     InheritedOptions,
     PollOptions,
     SubscribeOptions,
@@ -92,13 +91,11 @@ class Returning(Protocol[T]):
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Subscribing(Transacting):
-    """Where handlers are declared."""
+class Subscribing(ABC):
+    """Where handlers and transactions are declared."""
 
-    _inherited: Inherited
-    """What subscriptions that leave an option out take it from."""
-    _around: Around
-    """What is put around the handlers."""
+    _scope: Scope
+    """What subscriptions that leave an option out take it from, and what is put around the handlers."""
     _publications: Publications
     """What the handlers publish."""
 
@@ -116,13 +113,13 @@ class Subscribing(Transacting):
         middlewares = options.pop("middlewares", ())
         if problem := option_problem("middlewares", middlewares):
             raise SetupError(place, problem)
-        own = Around()
+        own = Scope("handler", place, options)
         for middleware in middlewares:
             own.add_middleware(middleware, place)
 
         def decorate(handler: F) -> F:
             written = Declaration(
-                function=handler, place=place, names=names, topic=name, kind=kind, options=options, around=(own,)
+                function=handler, place=place, names=names, topic=name, kind=kind, options=options, scopes=(own,)
             )
             self._take(written if is_polled else replace(written, publication=self._publications.of(handler)))
             return handler
@@ -132,6 +129,10 @@ class Subscribing(Transacting):
     @abstractmethod
     def _take(self, declaration: Declaration) -> None:
         """Accept one declaration, or raise SetupError."""
+
+    @abstractmethod
+    def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
+        """Accept one, whose topic, if it is a str, has this prefix here; or raise SetupError."""
 
     @called_as('poll takes a topic, and keywords: write @app.poll("the-topic", every=5.0)')
     def poll(self, topic: str | Topic[Any], *, every: float, **options: Unpack[PollOptions]) -> Callable[[F], F]:
@@ -229,6 +230,37 @@ class Subscribing(Transacting):
 
         return decorate
 
+    @overload
+    def transaction(
+        self, topic: Topic[T], *, cluster: str = ""
+    ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
+    @overload
+    def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
+
+    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
+    def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
+        """Make an async function the local part of a transaction that a message belongs to.
+
+        The function takes what is published and says True (consumers get the message) or False (they never see it).
+        `await place(order, tag="paid")` sends the message and calls the function. `@place.check` stands above the async
+        function that says how a transaction has ended, when the broker was not told: it gets the payload, or the
+        Message, and may say None: not known yet.
+        topic: a str gets the router's prefix, if there is a router.
+        cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
+
+        Raises SetupError for a second one of the same topic: a broker that asks names the topic alone.
+        """
+        place = place_of_call()
+        if callable(topic):
+            raise SetupError(place, 'transaction needs a topic: write @app.transaction("the-topic")')
+
+        def decorate(function: Callable[[Any], Awaitable[bool]]) -> Transaction[Any]:
+            made = Transaction(topic, function, cluster=cluster, place=place)
+            self._take_transaction(made, "")
+            return made
+
+        return decorate
+
     @called_as("middleware takes the function: write @app.middleware, without brackets")
     def middleware(self, function: F) -> F:
         """Put a function `(message, call_next)` around every handler of its kind here, also of those declared later.
@@ -242,7 +274,7 @@ class Subscribing(Transacting):
         as the handler said it. Without `call_next` the handler is not called, and the message is done.
         """
         self._may_declare("middleware")
-        self._around.add_middleware(function, place_of_call())
+        self._scope.add_middleware(function, place_of_call())
         return function
 
     @called_as("exception_handler takes the class: write @app.exception_handler(ValueError)")
@@ -255,11 +287,11 @@ class Subscribing(Transacting):
         handlers alone.
         """
         place = place_of_call()
-        self._around.check_kind(kind, place)
+        self._scope.check_kind(kind, place)
 
         def decorate(function: F) -> F:
             self._may_declare("exception_handler")
-            self._around.add_exception_handler(kind, function, place)
+            self._scope.add_exception_handler(kind, function, place)
             return function
 
         return decorate
@@ -302,8 +334,7 @@ class Router(Subscribing):
         if not isinstance(prefix, str):
             raise SetupError(place, f"prefix={prefix!r}: give a string")
         self._prefix = prefix
-        self._inherited = read_inherited("Router", options, place)
-        self._around, self._publications = Around(), Publications()
+        self._scope, self._publications = read_inherited("Router", options, place), Publications()
         self._declarations: list[Declaration] = []
         self._transactions: list[tuple[Transaction[Any], str]] = []
         """Each with the prefix of its topic."""
@@ -312,7 +343,7 @@ class Router(Subscribing):
 
     def _take(self, declaration: Declaration) -> None:
         # Without the app's container and clusters only the declaration itself can be judged.
-        within = declaration.within(self._inherited, self._around, prefix=self._prefix)
+        within = declaration.within(self._scope, prefix=self._prefix)
         within.check()
         self._declarations.append(within)
         for home in self._homes:
@@ -333,5 +364,5 @@ class Router(Subscribing):
         return router is self or any(home._is_within(router) for home in self._homes)
 
     def __repr__(self) -> str:
-        said = "".join(f" {name}={value!r}" for name, value in self._inherited.options.items())
+        said = "".join(f" {name}={value!r}" for name, value in self._scope.options.items())
         return f"<Router prefix={self._prefix!r}{said}: {len(self._declarations)} subscriptions>"

@@ -10,17 +10,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context
-from dataclasses import replace
 from sys import float_info
 from typing import Any
 
 from rocketapp.client.calls.clients import member_list
 from rocketapp.client.calls.locks import lock, unlock
-from rocketapp.client.instance import ClientInstance
 from rocketapp.model.event import Event, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.numbers import is_number
-from rocketapp.producer.producer import Producer
 from rocketapp.tasks import Tasks
 from rocketapp.testing.stage import Stage
 from rocketapp.transport.pool import Pool
@@ -29,7 +26,7 @@ from rocketapp.wire.message import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.testing")
 _OTHER = "another member"
-"""The link and the client id of the member that takes locks or sends duplicates."""
+"""The link and the client id of the member that takes locks."""
 _TIMEOUT = 3.0
 _OF_RETRIES = frozenset(
     {
@@ -105,8 +102,8 @@ class Faults:
         """This message is stored a second time, with its id: as a producer does that got no answer."""
         if not isinstance(message, Message):
             raise TypeError(f"duplicate({message!r}): give a Message, such as t.handled[0].message")
-        address = self._stage.address(cluster)
-        self._start(lambda: self._send_again(message, address))
+        self._stage.address(cluster)  # there is such a cluster
+        self._start(lambda: self._send_again(message, cluster))
 
     def clock_jump(self, seconds: float) -> None:
         """The time of day jumps, of the app and of its brokers; below 0 it goes back. Timers do not care."""
@@ -136,35 +133,14 @@ class Faults:
         finally:
             await pool.close()
 
-    async def _send_again(self, message: Message, address: str) -> None:
-        stage = self._stage
-        client = ClientInstance(
-            config=replace(stage.settings.client, name_server=address),
-            dial=self._network.dialer(_OTHER),
-            clock=stage.clock,
-            random=stage.random,
-            observe=self._report,
+    async def _send_again(self, message: Message, cluster: str) -> None:
+        await self._stage.lifecycle.producer(cluster).send_raw(
+            message.topic,
+            message.stored_body,
+            _as_published(message.properties),
+            sys_flag=message.sys_flag,
+            flag=message.flag,
         )
-        await client.start()
-        producer = Producer(
-            client=client,
-            config=stage.settings.producer,
-            group=_OTHER.replace(" ", "-"),
-            clock=stage.clock,
-            random=stage.random,
-        )
-        try:
-            await producer.start()
-            await producer.send_raw(
-                message.topic,
-                message.stored_body,
-                _as_published(message.properties),
-                sys_flag=message.sys_flag,
-                flag=message.flag,
-            )
-        finally:
-            await producer.stop()
-            await client.stop()
 
     def _between(self, seconds: float, begin: Callable[[], object], end: Callable[[], object]) -> None:
         def begun() -> None:

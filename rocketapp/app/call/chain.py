@@ -113,9 +113,14 @@ class Wrapping:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
-    """What one app, one router or one handler has around its handlers. It grows until the app starts."""
+class Scope:
+    """What one handler says of itself, or a router or an app for its handlers. It grows until the app starts."""
 
+    what: str
+    """`handler`, `Router` or `RocketApp`."""
+    place: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """For handlers that do not say otherwise; what is absent is inherited, at last from settings."""
     middlewares: list[Wrapping] = field(default_factory=list)
     exception_handlers: dict[type[Exception], Wrapping] = field(default_factory=dict)
 
@@ -138,22 +143,22 @@ class Around:
         self.exception_handlers[kind] = found
 
 
-def around_layers(arounds: Sequence[Around], subscription: Subscription) -> list[Layer]:
-    """`arounds`: innermost first. Raises SetupError for what cannot stand in front of this handler."""
+def around_layers(scopes: Sequence[Scope], subscription: Subscription) -> list[Layer]:
+    """`scopes`: innermost first. Raises SetupError for what cannot stand in front of this handler."""
     found = list[Layer]()
-    for around in reversed(arounds):
-        if around.exception_handlers:
-            names = ", ".join(kind.__name__ for kind in around.exception_handlers)
-            for kind, one in around.exception_handlers.items():
+    for scope in reversed(scopes):
+        if scope.exception_handlers:
+            names = ", ".join(kind.__name__ for kind in scope.exception_handlers)
+            for kind, one in scope.exception_handlers.items():
                 if one.is_async and not subscription.is_async:
                     raise SetupError(
                         one.place,
                         f"exception_handler({kind.__name__}) {one.name} is async, and {subscription.handler_name} "
                         f"({subscription.place}) runs in a thread: make it a plain `def`, which serves both",
                     )
-            build = partial(_mapped, handlers=around.exception_handlers, subscription=subscription)
+            build = partial(_mapped, handlers=scope.exception_handlers, subscription=subscription)
             found.append(Layer("exceptions", names, build))
-        for one in _of_its_kind(around.middlewares, subscription):
+        for one in _of_its_kind(scope.middlewares, subscription):
             build = partial(_behind, one.function, is_async=subscription.is_async)
             found.append(Layer("middleware", one.name, build))
     return found

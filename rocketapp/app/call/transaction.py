@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar, Unpack, overload
+from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.signature import Argument, Kind, read_signature
-from rocketapp.app.places import called_as, is_async, name_of_function, place_of_call, place_of_function, takes
-from rocketapp.app.publishing import PLAIN, Publishing
+from rocketapp.app.places import is_async, name_of_function, place_of_function, takes
+from rocketapp.app.publishing import PLAIN, Publisher
 from rocketapp.errors import SendRefused, SetupError
 from rocketapp.model.names import topic_problem
 from rocketapp.model.outgoing import SendResult, SendStatus, TransactionOptions
@@ -45,7 +44,7 @@ class Transaction(Generic[T]):
             raise SetupError(self.place, f"{self.name} takes one argument: what is published")
         self.function: Callable[[Any], Awaitable[bool]] = function
         self._prefix = ""
-        self._home: Publishing | None = None
+        self._home: Publisher | None = None
         self._check: Callable[..., Awaitable[bool | None]] | None = None
         self._check_place = ""
 
@@ -56,14 +55,14 @@ class Transaction(Generic[T]):
     def topic_name(self) -> str:
         return self.topic.name if isinstance(self.topic, Topic) else self._prefix + self.topic
 
-    def join(self, publishing: Publishing, *, prefix: str = "") -> None:
-        """Belong to what runs it. `prefix`: of the routers between, for a topic that is given by its name.
+    def join(self, home: Publisher, *, prefix: str = "") -> None:
+        """Belong to the app that runs it. `prefix`: of the routers between, for a topic that is given by its name.
 
         Raises SetupError when it belongs to something already: a check could not say whose question it answers.
         """
         if self._home is not None:
             raise SetupError(self.place, f"{self.name} is in an app already: include its router once")
-        self._home, self._prefix = publishing.to(self.cluster), prefix
+        self._home, self._prefix = home, prefix
         problem = topic_problem(self.topic_name)
         if problem is not None:
             raise SetupError(self.place, f"transaction: {problem}")
@@ -81,7 +80,7 @@ class Transaction(Generic[T]):
         if self._home is None:
             raise SetupError(self.place, f"{self.name} is in no app yet: include its router")
         topic = self.topic if isinstance(self.topic, Topic) else self.topic_name
-        half, end, transactions = await self._home.begin(topic, payload, options)
+        half, end, transactions = await self._home._through().to(self.cluster).begin(topic, payload, options)
         if half.status is not SendStatus.OK:
             # As Java does: a crash of the broker may lose it, so nothing else is changed because of it.
             await end(False)
@@ -137,7 +136,7 @@ class Transaction(Generic[T]):
 
     def _argument(self, check: Callable[..., Any]) -> Argument:
         place = self._check_place
-        providers = Providers.none(PLAIN if self._home is None else self._home.payloads)
+        providers = Providers.none(PLAIN if self._home is None else self._home._through().payloads)
         arguments = read_signature(check, batch=False, place=place, providers=providers, names={})
         if len(arguments) != 1 or arguments[0].kind not in (Kind.MESSAGE, Kind.PAYLOAD) or arguments[0].by_name:
             raise SetupError(place, f"the check of {self.name} takes one argument: the payload, or the Message")
@@ -165,42 +164,3 @@ class LocalPart(Protocol):
     """Makes a function the local part of a transaction; its one argument is what is published."""
 
     def __call__(self, function: Callable[[T], Awaitable[bool]], /) -> Transaction[T]: ...
-
-
-class Transacting(ABC):
-    """Where transactions are declared."""
-
-    @overload
-    def transaction(
-        self, topic: Topic[T], *, cluster: str = ""
-    ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
-    @overload
-    def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
-
-    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
-    def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
-        """Make an async function the local part of a transaction that a message belongs to.
-
-        The function takes what is published and says True (consumers get the message) or False (they never see it).
-        `await place(order, tag="paid")` sends the message and calls the function. `@place.check` stands above the async
-        function that says how a transaction has ended, when the broker was not told: it gets the payload, or the
-        Message, and may say None: not known yet.
-        topic: a str gets the router's prefix, if there is a router.
-        cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
-
-        Raises SetupError for a second one of the same topic: a broker that asks names the topic alone.
-        """
-        place = place_of_call()
-        if callable(topic):
-            raise SetupError(place, 'transaction needs a topic: write @app.transaction("the-topic")')
-
-        def decorate(function: Callable[[Any], Awaitable[bool]]) -> Transaction[Any]:
-            made = Transaction(topic, function, cluster=cluster, place=place)
-            self._take_transaction(made, "")
-            return made
-
-        return decorate
-
-    @abstractmethod
-    def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
-        """Accept one, whose topic, if it is a str, has this prefix here; or raise SetupError."""

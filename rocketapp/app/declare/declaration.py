@@ -9,17 +9,17 @@ from __future__ import annotations
 import inspect
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, NoReturn
 
 from rocketapp.app.call.binding import inner_layers
-from rocketapp.app.call.chain import Around, Layer, around_layers, in_order, plugin_layers
+from rocketapp.app.call.chain import Layer, Scope, around_layers, in_order, plugin_layers
 from rocketapp.app.call.context import Pull, SyncPull
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
-from rocketapp.app.declare.options import POLLED, Inherited, option_problem, tags_said, topic_name_problem
+from rocketapp.app.declare.options import INHERITED, POLLED, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import described
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function
 from rocketapp.app.publishing import Publishing
@@ -58,10 +58,8 @@ class Declaration:
     """The payload's type, when the topic is a Topic."""
     options: Mapping[str, Any]
     """By the names of SubscribeOptions; what is absent is inherited, at last from settings."""
-    origins: Mapping[str, Inherited] = field(default_factory=dict)
-    """The options that came from a Router or an app."""
-    around: tuple[Around, ...] = ()
-    """What is put around it by itself, its routers and its app, innermost first."""
+    scopes: tuple[Scope, ...]
+    """Where they are said, and what is put around it: by itself, its routers and its app, innermost first."""
     publication: Publication | None = None
     """What becomes of the value that it returns."""
     arguments: tuple[Argument, ...] | None = None
@@ -87,13 +85,13 @@ class Declaration:
                 raise SetupError(self.publication.place, f"publishes: {mend}")
         timeout = self.options.get("timeout")
         if timeout is not None and not self.is_async:
-            mend = "give this handler timeout=None" if "timeout" in self.origins else "remove timeout="
+            mend = "remove timeout=" if self._says("timeout") else "give this handler timeout=None"
             self.refuse_function(
                 f"timeout={timeout!r}{self._from('timeout')} needs an async handler: nothing can stop a sync function "
                 f"in its thread; make it `async def`, or {mend}"
             )
 
-    def within(self, inherited: Inherited, around: Around, *, prefix: str = "") -> Declaration:
+    def within(self, scope: Scope, *, prefix: str = "") -> Declaration:
         """The same inside a Router or an app: what is absent here comes from there.
 
         RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix, a Topic is named in full.
@@ -103,15 +101,13 @@ class Declaration:
             or not isinstance(self.topic, str)
             or self.topic.startswith((DLQ_PREFIX, RETRY_PREFIX))
         )
-        new = {name: value for name, value in inherited.options.items() if name not in self.options}
-        if self.is_polled:
-            new = {name: value for name, value in new.items() if name in POLLED}
+        taken = POLLED if self.is_polled else INHERITED
+        new = {name: value for name, value in scope.options.items() if name in taken and name not in self.options}
         return replace(
             self,
             topic=self.topic if own else prefix + self.topic,
             options={**self.options, **new},
-            origins={**self.origins, **dict.fromkeys(new, inherited)},
-            around=(*self.around, around),
+            scopes=(*self.scopes, scope),
             publication=None if self.publication is None else self.publication.within(prefix),
         )
 
@@ -200,7 +196,7 @@ class Declaration:
         one, arguments = self.subscription, self.arguments or ()
         found = plugin_layers(one, plugins, owners, stats or HandlerStats())
         if not self.is_polled:  # a polled call has no message that a middleware could see
-            found += around_layers(self.around, one)
+            found += around_layers(self.scopes, one)
             if self.publication is not None:
                 found.append(publication_layer(self.publication, one, publishing, found))
             elif self.answers:
@@ -242,19 +238,22 @@ class Declaration:
         """Where an option was said: `handler`, or the Router or app that it is inherited from; empty for none."""
         if name not in self.options:
             return ""
-        origin = self.origins.get(name)
-        return "handler" if origin is None else f"{origin.what} at {origin.place}"
+        origin = next(scope for scope in self.scopes if name in scope.options)
+        return origin.what if origin is self.scopes[0] else f"{origin.what} at {origin.place}"
+
+    def _says(self, name: str) -> bool:
+        """The handler itself, and not a Router or the app for it."""
+        return name in self.scopes[0].options
 
     def _from(self, name: str) -> str:
-        origin = self.origins.get(name)
-        return "" if origin is None else f" (from the {origin.what} at {origin.place})"
+        return "" if self._says(name) or name not in self.options else f" (from the {self.said_by(name)})"
 
     def _contradictions(self) -> Iterator[str]:
         """Why options cannot stand beside each other. What is only inherited gives way to what the handler says."""
         said, by_key = self.options.get, self.options.get("order_by") is not None
         if "batch_wait" in self.options and said("batch") is None:
             yield f"batch_wait={said('batch_wait')!r} means nothing without batch=: add it, or remove batch_wait"
-        if by_key and said("orderly") and "orderly" not in self.origins:
+        if by_key and said("orderly") and self._says("orderly"):
             yield "order_by= keeps the order of each key, orderly=True that of the queue: remove one of them"
         if by_key and said("batch") is not None:
             yield "order_by= handles the messages of a key one by one: remove batch=, or order_by="
@@ -269,12 +268,12 @@ class Declaration:
 
     def _against_broadcast(self) -> Iterator[str]:
         if self.options.get("idempotent"):
-            mend = "give this handler idempotent=False" if "idempotent" in self.origins else "remove one of them"
+            mend = "remove one of them" if self._says("idempotent") else "give this handler idempotent=False"
             why = "every member handles every message, and idempotent= lets one of them do it"
             yield f"{why}{self._from('idempotent')}: {mend}"
         if self.options.get("orderly") or self.options.get("order_by") is not None:
             return  # what fails is tried again in place
-        own = {name: value for name, value in self.options.items() if name not in self.origins}
+        own = self.scopes[0].options
         if own.get("retries"):
             why = "a message that fails is dropped, since a copy that is sent back would come to every member"
             yield f"{why}: remove retries=, or add orderly=True"

@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, NamedTuple, TypedDict, get_type_hints
+from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
+from rocketapp.app.call.chain import Scope
 from rocketapp.app.places import is_async, is_generator, name_of_function, takes
 from rocketapp.app.settings import nearest
 from rocketapp.errors import SetupError
@@ -217,15 +218,6 @@ POLLED = frozenset(PollOptions.__annotations__)
 ABSENT_WHEN_NONE = frozenset({"group", "cluster", "concurrency", "sql"})
 
 
-class Inherited(NamedTuple):
-    """The options of one Router or app, and where it was made."""
-
-    what: str
-    """`Router` or `RocketApp`."""
-    options: Mapping[str, Any]
-    place: str
-
-
 def options_given(function: str, given: Mapping[str, Any], known: frozenset[str], place: str) -> dict[str, Any]:
     """What was written, without what is the same as absent.
 
@@ -237,9 +229,7 @@ def options_given(function: str, given: Mapping[str, Any], known: frozenset[str]
     return {name: value for name, value in given.items() if value is not None or name not in ABSENT_WHEN_NONE}
 
 
-def read_inherited(
-    what: str, given: Mapping[str, Any], place: str, *, beside: frozenset[str] = frozenset()
-) -> Inherited:
+def read_inherited(what: str, given: Mapping[str, Any], place: str, *, beside: frozenset[str] = frozenset()) -> Scope:
     """What a Router or an app says for its handlers. `beside`: the other keywords that it takes.
 
     Raises SetupError, with its place, for an unknown keyword and for an option that no handler could have.
@@ -249,7 +239,7 @@ def read_inherited(
         problem = option_problem(name, value)
         if problem is not None:
             raise SetupError(place, f"{what}: {problem}")
-    return Inherited(what, options, place)
+    return Scope(what, place, options)
 
 
 def option_problem(name: str, value: object, *, runs_on_loop: bool | None = None) -> str | None:

@@ -55,6 +55,27 @@ def test_the_app_s_messages_go_to_the_cluster_of_the_handled_one_and_carry_its_i
             assert found == {body: ("eu", ids[body]) for body in "123"}
 
 
+def test_the_message_of_a_transaction_follows_the_handled_one_in_its_own_cluster() -> None:
+    app = RocketApp("shop", clusters=PLACES)
+
+    @app.transaction("bills")
+    async def bill(order: str) -> bool:
+        return True
+
+    @bill.check
+    async def known(message: Message) -> bool:
+        return True
+
+    @app.subscribe("orders", cluster="eu", start="first")
+    async def settle(message: Message) -> None:
+        await bill(message.text())
+
+    with TestApp(app) as t:
+        sent = t.publish("orders", "1", cluster="eu")
+        t.settle()
+        assert followed(t, "bills") == [("", sent.message_id)]
+
+
 def test_a_batch_and_a_polled_call_have_a_cluster_and_no_message_to_follow() -> None:
     app = RocketApp("shop", clusters=PLACES)
 
