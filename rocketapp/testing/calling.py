@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack, overload
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import declared_of, handlers_of, is_running, standing_in
+from rocketapp.app.declare.phases import declared_of, handlers_of, is_running, publishing_of, standing_in
 from rocketapp.app.publishing import PLAIN
 from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
@@ -130,7 +130,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
         published = options.get("published")
         running = collecting(app, [] if published is None else published)
-        found = handler_of(declaration, declared_of(app).plugins, running.publishing)
+        found = handler_of(declaration, declared_of(app).plugins, publishing_of(app))
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
         with standing_in(app, running):
             outcomes = await called(found, messages)
@@ -220,25 +220,26 @@ async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> As
         return
     started = declared.kept(_Started)
     started.calls += 1
-    try:
-        if started.code is None:
-            started.code = _plugins_of(app, settings)
-            declared.settings_in_use = settings
-            await started.code.start_plugins()
-        yield handlers
-    finally:
-        started.calls -= 1
-        if not started.calls and started.code is not None:
-            code, started.code = started.code, None
-            await code.stop(asyncio.Event())
-            declared.settings_in_use = None
+    with standing_in(app, collecting(app, [])):  # what plugins publish is nobody's
+        try:
+            if started.code is None:
+                started.code = _plugins_of(app, settings)
+                declared.settings_in_use = settings
+                await started.code.start_plugins()
+            yield handlers
+        finally:
+            started.calls -= 1
+            if not started.calls and started.code is not None:
+                code, started.code = started.code, None
+                await code.stop(asyncio.Event())
+                declared.settings_in_use = None
 
 
 def _plugins_of(app: RocketApp, settings: Settings) -> UserCode:
     """Observers are asked here, so that plugins see the settings before they wrap a handler."""
     loop = asyncio.get_running_loop()
     clock, _ = parts_of(declared_of(app).container, VirtualClock(loop, EPOCH - loop.time()))
-    return AppSurface(app, settings, publishing=collecting(app, []).publishing, clock=clock).user_code()
+    return AppSurface(app, settings, clock=clock).user_code()
 
 
 def collecting(app: RocketApp, published: list[Published]) -> Unconnected:

@@ -368,6 +368,11 @@ def declared_of(app: TwoPhases) -> Declared:
     return app._declared
 
 
+def publishing_of(app: TwoPhases) -> Publishing:
+    """What publishes wherever the app runs, or what stands for its run."""
+    return app._publishing
+
+
 def is_running(app: TwoPhases) -> bool:
     """Whether it has begun and not ended."""
     return app._running is not None

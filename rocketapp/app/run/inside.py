@@ -24,11 +24,11 @@ from rocketapp.app.declare.phases import (
     declared_of,
     end,
     handlers_of,
+    publishing_of,
     read_settings,
 )
 from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import World, parts_of, plans_of, resources
@@ -122,8 +122,8 @@ async def handlers_alone(
 
     declared, running = declared_of(app), Unconnected(app, keep)
     clock, _ = parts_of(declared.container, SystemClock())
-    surface = AppSurface(app, settings, publishing=running.publishing, clock=clock)
-    groups = plans_of(surface.handlers, surface.plugins, running.publishing)
+    surface = AppSurface(app, settings, clock=clock)
+    groups = plans_of(surface.handlers, surface.plugins, publishing_of(app))
     code = surface.user_code()
     begin(app, running, settings)
     try:
@@ -141,15 +141,9 @@ def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, li
 
     Raises SetupError and PluginError.
     """
-    settings, declared = complete(app, settings), declared_of(app)
-
-    def not_running() -> Unconnected:
-        raise SetupError(declared.place, f"app {app.name!r} is not running")
-
-    publishing = Publishing(not_running, payloads=declared.payloads)
     # Plugins learn the settings by it, before they are asked for wrappers.
-    surface = AppSurface(app, settings, publishing=publishing, clock=SystemClock())
-    return [(one.subscription, one.layers(publishing, surface.plugins)) for one in surface.handlers]
+    surface = AppSurface(app, complete(app, settings), clock=SystemClock())
+    return [(one.subscription, one.layers(publishing_of(app), surface.plugins)) for one in surface.handlers]
 
 
 class Unconnected:
@@ -161,11 +155,6 @@ class Unconnected:
         """`keep`: takes what is published to a cluster; returns how many messages that were by now."""
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._declared, self._keep = declared_of(app), keep
-
-    @property
-    def publishing(self) -> Publishing:
-        """What handlers publish with."""
-        return Publishing(lambda: self, payloads=self._declared.payloads)
 
     def producer(self, cluster: str) -> Any:
         return _Keeping(self._keep, cluster)

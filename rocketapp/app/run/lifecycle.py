@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, TopicChange
 from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
-from rocketapp.app.publishing import Publishing, Sender, running_loop
+from rocketapp.app.publishing import Sender, running_loop
 from rocketapp.app.run.extensions import WrappedSender, fold_publish, tell_allocation
 from rocketapp.app.run.wiring import Wiring, World, resources
 from rocketapp.app.settings import Settings
@@ -66,7 +66,6 @@ class Lifecycle:
         self._expected_members, self._more_plugins = expected_members, plugins
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout: float = settings.producer.send_timeout
-        self.publishing: Publishing = Publishing(lambda: self, payloads=declared_of(app).payloads)
         self._wiring: Wiring | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
@@ -213,14 +212,7 @@ class Lifecycle:
         plugins = declared_of(self._app).plugins
         if self._more_plugins:
             plugins = plugins.joined_by(self._more_plugins)
-        wiring = Wiring(
-            self._app,
-            self._settings,
-            self._world,
-            plugins,
-            publishing=self.publishing,
-            snapshot=self.snapshot,
-        )
+        wiring = Wiring(self._app, self._settings, self._world, plugins, snapshot=self.snapshot)
         self._plans, self._own = wiring.groups, frozenset(map(id, wiring.surface.subscriptions))
         self._wiring = wiring  # from now on other threads find the plans
         for change in self._early_changes:

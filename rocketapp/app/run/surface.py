@@ -11,9 +11,8 @@ from traceback import extract_tb
 from typing import Any, TypeVar, Unpack
 
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import TwoPhases, declared_of, handlers_of
+from rocketapp.app.declare.phases import TwoPhases, declared_of, handlers_of, publishing_of
 from rocketapp.app.places import is_async
-from rocketapp.app.publishing import Publishing
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
@@ -119,7 +118,6 @@ class AppSurface:
         app: TwoPhases,
         settings: Settings,
         *,
-        publishing: Publishing,
         clock: Clock,
         plugins: Plugins | None = None,
         snapshot: Callable[[], AppSnapshot] | None = None,
@@ -129,7 +127,7 @@ class AppSurface:
 
         Raises what the plugins raise, PluginError, and SetupError for handlers that cannot be.
         """
-        self._app, self._settings, self._publishing, self._clock = app, settings, publishing, clock
+        self._app, self._settings, self._clock = app, settings, clock
         self.plugins: Plugins = declared_of(app).plugins if plugins is None else plugins
         self.handlers: Sequence[Declaration] = handlers_of(app, settings, self.plugins)
         """Every handler of the app, complete."""
@@ -205,4 +203,4 @@ class AppSurface:
         return declared_of(self._app).payloads.reading(kind, content_type)
 
     async def publish(self, topic: str, body: Any, **options: Unpack[PublishOptions]) -> SendResult:
-        return await self._publishing.publish(topic, body, **options)
+        return await publishing_of(self._app).publish(topic, body, **options)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from rocketapp.app.call.chain import fold
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import TwoPhases, declared_of
+from rocketapp.app.declare.phases import TwoPhases, declared_of, publishing_of
 from rocketapp.app.declare.registry import ConsumedGroup, union_of
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.extensions import allocation_of, check_clusters, offset_store_of, sink_of
@@ -86,17 +86,13 @@ class Wiring:
         world: World,
         plugins: Plugins,
         *,
-        publishing: Publishing,
-        snapshot: Callable[[], AppSnapshot] | None = None,
+        snapshot: Callable[[], AppSnapshot],
     ) -> None:
-        """`publishing`: for handlers that publish. `snapshot`: None where nothing is connected.
-
-        Raises SetupError, PluginError or ConfigError.
-        """
+        """Raises SetupError, PluginError or ConfigError."""
         self._settings, self._world = settings, world
         self.clock: Clock
         self.clock, store = parts_of(declared_of(app).container, world.clock)
-        surface = AppSurface(app, settings, publishing=publishing, clock=self.clock, plugins=plugins, snapshot=snapshot)
+        surface = AppSurface(app, settings, clock=self.clock, plugins=plugins, snapshot=snapshot)
         self.surface: AppSurface = surface
         self._tls = tls_of(settings.client)
         self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
@@ -104,7 +100,7 @@ class Wiring:
         self._observe: Observe = surface.observe
         self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
-        self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing)
+        self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing_of(app))
         check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
 
     @property

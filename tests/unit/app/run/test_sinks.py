@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
+from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings
@@ -349,7 +350,7 @@ async def test_records_that_stay_long_do_not_end_what_is_said_of_other_topics(mo
         await lifecycle.start()
         await publish(lifecycle, "a")
         await sink.until(lambda: sink.taken > 0)
-        await lifecycle.publishing.publish("other", "b")
+        await app.publish("other", "b")
         await sink.until(lambda: any(isinstance(one, events.Handled) and one.topic == "other" for one in sink.events))
         assert not [one for one in sink.events if isinstance(one, events.LoopFailed)]
         assert await lifecycle.stop(asyncio.Event())
@@ -370,7 +371,7 @@ async def consume(sink: Gathering, run: Callable[[RocketApp], Lifecycle], *texts
 
 async def publish(lifecycle: Lifecycle, *texts: str) -> None:
     for text in texts:
-        await lifecycle.publishing.publish("rows", text, order_key="one")
+        await Publishing(lambda: lifecycle).publish("rows", text, order_key="one")
 
 
 async def test_a_session_begins_where_the_plugin_says_and_the_broker_hears_of_it() -> None:
