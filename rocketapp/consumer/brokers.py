@@ -74,6 +74,9 @@ class AnotherQueueError(RocketAppError):
         self.max_offset: int = max_offset
         self.since: int | None = since
 
+    def __str__(self) -> str:
+        return "its broker has other records than those that were pulled"
+
     def correction(self, offset: int) -> Correction:
         """Where the group goes on, which was at this offset of the queue that it had pulled."""
         return begin_anew(offset, min_offset=self.min_offset, max_offset=self.max_offset, since=self.since)
@@ -496,9 +499,15 @@ class Brokers(GroupOffsets):
         await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
     async def send_back(
-        self, message: Message, broker_name: str, *, delay_level: int, max_retries: int, timeout: float
+        self, message: Message, queue: MessageQueue, *, delay_level: int, max_retries: int, timeout: float
     ) -> None:
-        """Hand a failed message back; returns when the broker has stored it for later."""
+        """Hand a failed message of this queue back; returns when the broker has stored it for later.
+
+        It finds the message by its place in the log. Raises AnotherQueueError when another one may be there.
+        """
+        connection = await self.connection(queue.broker_name)
+        if self._recognised.get(queue) is not connection:
+            await self.recognise(queue, connection)
         request = SendBackRequest(
             message.physical_offset,
             self._group,
@@ -506,9 +515,9 @@ class Brokers(GroupOffsets):
             message.message_id,
             message.topic,
             max_retries,
-            broker_name,
+            queue.broker_name,
         )
-        await send_back(await self.connection(broker_name), request, timeout)
+        await send_back(connection, request, timeout)
 
 
 def _first_record(result: PullResult, queue: MessageQueue) -> Landmark | None:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from rocketapp.consumer.blocked import OF_RETRY
+from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.errors import (
@@ -249,9 +250,8 @@ class Redelivery:
         timeout = attempt_timeout(self._member.config.send_back_timeout, job.unknowns)
         if path is Path.SEND_BACK or path is Path.DEAD_SEND_BACK:
             level = DEAD if job.level is None else job.level
-            broker_name = job.queue.message_queue.broker_name
             await self._member.brokers.send_back(
-                message, broker_name, delay_level=level, max_retries=retries, timeout=timeout
+                message, job.queue.message_queue, delay_level=level, max_retries=retries, timeout=timeout
             )
             return
         properties = self._properties(job)
@@ -348,7 +348,7 @@ def problem_of(error: Exception) -> Problem:
     match error:
         case SendUnknown() | RequestTimeoutError() | ConnectionLostError() | ProtocolError():
             return Problem.UNKNOWN
-        case UnsendableError():
+        case UnsendableError() | AnotherQueueError():
             return Problem.LASTING
         case BrokerError():
             return _of_code(error)

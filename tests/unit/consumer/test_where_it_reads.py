@@ -473,3 +473,44 @@ async def test_what_an_old_session_finishes_after_its_offset_moved_is_not_commit
     await member.stop()
     assert cluster.committed(queue) == 5
     await cluster.stop()
+
+
+@pytest.mark.parametrize("retries", [3, 0], ids=["to be retried", "to be a dead letter"])
+@pytest.mark.parametrize("how", ["while it is pulled", "while its topic is paused"])
+def test_a_message_that_failed_is_not_sent_back_as_the_one_that_an_empty_broker_has_in_its_place(
+    how: str, retries: int
+) -> None:
+    """A broker looks up what it is sent back by its place in the log."""
+
+    @in_virtual_time
+    async def story() -> None:
+        cluster, calls = await started(), list[tuple[bytes, int]]()
+        (queue,) = cluster.create("topic")
+        gate = asyncio.Event()
+
+        async def handler(message: Message) -> None:
+            calls.append((message.body, message.attempt))
+            if message.body == b"2":
+                await gate.wait()
+                raise ValueError("no")
+
+        member = await cluster.member(consumed(handler, retries=retries)).start()
+        cluster.send_many(queue, 4)
+        await eventually(lambda: len(calls) == 4)
+        cluster.refuse(RequestCode.SEND_MESSAGE_V2, 14, times=1 if retries == 0 else 0)
+        if "paused" in how:
+            member.consumer.pause("topic", "maintenance")
+        cluster.records.clear()
+        fresh = replaced(cluster, queue, 6, keeps_offsets=False)
+        gate.set()
+        await asyncio.sleep(3)
+        member.consumer.resume("topic")
+        await asyncio.sleep(40)
+        assert sorted(call for call in calls if call[0] in fresh) == [(body, 1) for body in fresh]
+        assert [body for body in cluster.bodies("%DLQ%group") if body in fresh] == []
+        if "paused" in how:  # otherwise its session may be over before: it is gone with its broker
+            assert (b"2", 2) in calls if retries else cluster.bodies("%DLQ%group") == [b"2"]
+        await member.stop()
+        await cluster.stop()
+
+    story()
