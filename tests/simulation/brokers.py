@@ -342,12 +342,12 @@ class Broker(NamedBroker):
         self._ends(listed)
         await self.process.start(self._embedded.stop())
 
-    def crash(self, *, listed: float = 0.0) -> None:
-        """kill -9: what was written survives, what was only in its memory does not."""
+    def crash(self, *, listed: float = 0.0, is_lost: bool = False) -> None:
+        """kill -9: what was written survives, what was only in its memory does not. `is_lost`: its disk is lost too."""
         world = self._world
         world.fault(facts.BROKER_CRASH, self.name)
         self._ends(listed)
-        self._files = self._files.clone()
+        self._files = MemoryFiles() if is_lost else self._files.clone()
         self.process.kill()
         self._dead.append(self.process)
         world.network.unlisten(self.address)

@@ -371,3 +371,30 @@ async def test_a_member_that_leaves_while_its_messages_wait_makes_no_attempt() -
     new.consumer.resume("orders")
     await stage.all_taken(sent, 60)
     await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@scenario
+async def test_what_waited_for_another_member_when_its_broker_was_replaced_by_an_empty_one_holds_up_nothing(
+    topic: Topic,
+) -> None:
+    stage, calls = Groups(topic), Calls(0.1)
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    await stage.member(orders="a")
+    taker = await stage.member(orders="b", handle=calls)
+    await settled(stage)
+    taker.consumer.pause("orders", "stock is counted")
+    for _ in range(12):
+        await stage.sender.send("orders", "D", tag="b")
+    await asyncio.sleep(3)
+    stage.broker.crash(is_lost=True)
+    await stage.broker.start()
+    # Their records are longer, so that none of them lies where one of those did.
+    key = next(key for n in range(500) if (string_hash(key := f"a longer key {n}") - string_hash("D")) % 4 == 0)
+    sent = [await stage.sender.send("orders", key, tag="b") for _ in range(6)]
+    await asyncio.sleep(5)
+    taker.consumer.resume("orders")
+    await stage.until(lambda: set(calls.numbers()) >= set(sent), 300)
+    assert Counter(calls.numbers()).most_common(1)[0][1] == 1
+    await stage.end()

@@ -165,7 +165,9 @@ class Forwarding:
         while (takers := await self._check.takers(message.topic, tag)) or self._check.is_wanted(message.topic, tag):
             # As long as one may be at it, no other one is asked, though its broker does not see it.
             at = self._at.get(place)
-            if at not in takers and place in self._waiting[queue] and self._is_given_back(queue):
+            if self._is_void(queue, message) or (
+                at not in takers and place in self._waiting[queue] and self._member.owned[queue].is_ending
+            ):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
                     asyncio.get_running_loop().call_later(_LOCK_LIVES, self._forget, place, at)
                 raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
@@ -200,9 +202,11 @@ class Forwarding:
         if self._at.get(place) == member:
             del self._at[place]
 
-    def _is_given_back(self, queue: MessageQueue) -> bool:
+    def _is_void(self, queue: MessageQueue, message: Message) -> bool:
+        """Whether its session is over: nobody waits for it, and its broker may have another message in its place."""
         owned = self._member.owned.get(queue)
-        return owned is None or owned.is_ending
+        held = None if owned is None else owned.process_queue
+        return held is None or held.closed or not held.holds(message)
 
     async def _ask(self, message: Message, place: _Place, member: str) -> DirectResult:
         """What this member says of the message now."""
