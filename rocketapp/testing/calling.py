@@ -183,7 +183,8 @@ def _app_of(handler: Callable[..., Any], *, batch: int | None) -> RocketApp:
 def _declared_handler(
     app: RocketApp, function: Callable[..., Any], topic: str | None, handlers: Sequence[Declaration]
 ) -> Declaration:
-    found = [one for one in handlers if one.function is function and topic in (None, one.subscription.topic)]
+    # Each look at a method makes another object of it.
+    found = [one for one in handlers if one.function == function and topic in (None, one.subscription.topic)]
     if len(found) != 1:
         known = ", ".join(one.subscription.topic for one in found)
         problem = f"subscribes {known}: choose one with topic=" if found else f"is not a handler of {app!r}"

@@ -121,6 +121,21 @@ async def test_a_function_that_is_no_handler_of_the_app_is_refused() -> None:
         await call(print, b"", app=RocketApp("shop"))
 
 
+async def test_a_method_is_the_handler_that_was_subscribed_by_its_object() -> None:
+    class Shop:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        async def settle(self, message: Message) -> str:
+            return self.name
+
+    app, first, second = RocketApp("shop"), Shop("first"), Shop("second")
+    app.subscribe("orders")(first.settle)
+    app.subscribe("returns")(second.settle)
+    assert await call(first.settle, b"1", app=app) == Done("first")
+    assert await call(second.settle, b"1", app=app) == Done("second")
+
+
 async def test_a_misspelt_keyword_is_refused_instead_of_collecting_nothing() -> None:
     with pytest.raises(TypeError, match="call takes no keyword 'publised': it takes app, topic, published"):
         await call(print, b"", publised=[])  # type: ignore[call-overload]
