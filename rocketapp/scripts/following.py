@@ -8,6 +8,7 @@ waits for it, and a few more of all queues together.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
@@ -40,8 +41,36 @@ _AHEAD = 16
 """Answers that may wait for the reader, of all queues together."""
 
 
-class Following:
-    """Every queue of one topic, followed at once."""
+class Reading(ABC):
+    """One topic, read once."""
+
+    def __init__(self, idle: float | None) -> None:
+        """`idle`: ends when no message came for so many seconds; None goes on for ever."""
+        self._idle = idle
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to pull. Raises what stopped it; then nothing is left running."""
+
+    async def next(self) -> list[Message]:
+        """Messages of one queue, in its order; none at the end. The loop is through with those before."""
+        try:
+            async with asyncio.timeout(self._idle):
+                return await self._next()
+        except TimeoutError:
+            return []
+
+    @abstractmethod
+    async def _next(self) -> list[Message]:
+        """The same, without an end when there are none for a while."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Pull no more. May be called again."""
+
+
+class Following(Reading):
+    """Every queue of one topic, followed at once: outside of any group, nothing is committed."""
 
     def __init__(
         self,
@@ -53,10 +82,12 @@ class Following:
         start: Start,
         observe: Observe,
         say: Callable[[str], None],
+        idle: float | None = None,
     ) -> None:
         """`tags`: empty for all. `start`: in the queues that are there at first; later ones are read whole. `say`: is
         told, in one line, what keeps it from going on.
         """
+        super().__init__(idle)
         self._random, self._say = Random(), say
         self._client, self._topic, self._tags, self._start = client, topic, tags, start
         self._config = settings.consumer
@@ -68,7 +99,7 @@ class Following:
         self._pulled: asyncio.Queue[list[Message]] = asyncio.Queue(_AHEAD)
         self._stopped = asyncio.Event()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Look for queues, and pull from them."""
         self._tasks.start(self._look_for_queues(), f"queues of {self._topic}")
 
@@ -79,8 +110,7 @@ class Following:
         if self._pulled.empty():
             self._pulled.put_nowait([])
 
-    async def next(self) -> list[Message]:
-        """The next messages of some queue, in its order; none after `stop`."""
+    async def _next(self) -> list[Message]:
         return [] if self._stopped.is_set() else await self._pulled.get()
 
     async def _look_for_queues(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import datetime
 from random import Random
@@ -25,7 +24,7 @@ from rocketapp.model.names import group_problem, topic_problem
 from rocketapp.model.numbers import is_number
 from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.following import Following
+from rocketapp.scripts.following import Reading
 from rocketapp.wire.record import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.client")
@@ -56,33 +55,6 @@ class Wanted(NamedTuple):
     group: str | None
     place: str
     """`file:line` of the call."""
-
-
-class Reading(ABC):
-    """One topic, read once."""
-
-    def __init__(self, wanted: Wanted) -> None:
-        self._wanted = wanted
-
-    @abstractmethod
-    async def start(self) -> None:
-        """Begin to pull. Raises what stopped it; then nothing is left running."""
-
-    async def next(self) -> list[Message]:
-        """Messages of one queue, in its order; none at the end. The loop is through with those before."""
-        try:
-            async with asyncio.timeout(self._wanted.idle):
-                return await self._next()
-        except TimeoutError:
-            return []
-
-    @abstractmethod
-    async def _next(self) -> list[Message]:
-        """The same, without an end when there are none for a while."""
-
-    @abstractmethod
-    async def stop(self) -> None:
-        """Pull no more. May be called again."""
 
 
 def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
@@ -132,25 +104,6 @@ def tell(event: Event) -> None:
         log.warning("group %s: %s", event.group, event.problem)
 
 
-class Outside(Reading):
-    """A topic read outside of any group: nothing is committed."""
-
-    def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted) -> None:
-        super().__init__(wanted)
-        self._following = Following(
-            client, settings, wanted.topic, wanted.tags, start=wanted.start, observe=tell, say=log.warning
-        )
-
-    async def start(self) -> None:
-        self._following.start()
-
-    async def _next(self) -> list[Message]:
-        return await self._following.next()
-
-    async def stop(self) -> None:
-        await self._following.stop()
-
-
 class AsMember(Reading):
     """A topic read by a member of a consumer group: what the loop is through with is committed.
 
@@ -169,7 +122,7 @@ class AsMember(Reading):
         clock: Clock,
         random: Random,
     ) -> None:
-        super().__init__(wanted)
+        super().__init__(wanted.idle)
         self._offered: asyncio.Queue[tuple[Message, asyncio.Future[None]] | None] = asyncio.Queue()
         self._in_flight: asyncio.Future[None] | None = None
         self._is_joined, self._stopping = False, asyncio.Lock()

@@ -13,8 +13,8 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from copy import copy
 from functools import partial
 from itertools import count
@@ -44,6 +44,18 @@ def _by_the_contract() -> Iterator[None]:
 _LONGEST_TURN = 0.05
 """Seconds for which a method that blocks the event loop is noticed."""
 _CALLS = 10
+"""Of one method. The shortest lease lasts for so many calls of a slow store, more than are made before it is looked
+at."""
+
+
+@asynccontextmanager
+async def _opened(*stores: OffsetStore | IdempotencyStore) -> AsyncIterator[None]:
+    """Within: they are open, each once."""
+    async with AsyncExitStack() as opened:
+        for store in {id(store): store for store in stores}.values():
+            await store.open()
+            opened.push_async_callback(store.close)
+        yield
 
 
 async def _check_turns(method: str, ask: Callable[[], Awaitable[object]]) -> None:
@@ -86,9 +98,7 @@ async def check_offset_store(make: Callable[[], OffsetStore]) -> None:
 
 async def _check_offsets(make: Callable[[], OffsetStore]) -> None:
     first, second = make(), make()
-    await first.open()
-    await second.open()
-    try:
+    async with _opened(first, second):
         await _check_start(first, second)
         await _check_epochs(first, second)
         await _check_neighbours(first)
@@ -103,9 +113,6 @@ async def _check_offsets(make: Callable[[], OffsetStore]) -> None:
             "write": lambda: first.write(_GROUP, next(others), 1, 0),
         }.items():
             await _check_turns(method, ask)
-    finally:
-        await first.close()
-        await second.close()
     await _check_reopened(make())
 
 
@@ -208,14 +215,11 @@ async def _check_landmarks(first: Any, second: Any) -> None:
 
 
 async def _check_reopened(store: OffsetStore) -> None:
-    await store.open()
-    try:
+    async with _opened(store):
         assert await store.read(_GROUP, _QUEUE) == 8, "write: what is stored is there when the store is opened again"
         taken = await store.take(_GROUP, _QUEUE)
         assert taken.epoch >= 3, "take: epochs go on when the store is opened again"
         assert not await store.write(_GROUP, _QUEUE, 9, taken.epoch - 1), "write: older epochs are refused then too"
-    finally:
-        await store.close()
 
 
 # Stores of marks.
@@ -226,8 +230,6 @@ _SHORTEST, _LONGER = 1.0, 60.0
 """Seconds; no shorter lease or expiry can be set."""
 _PATIENCE = 3.0
 """Seconds until a mark that has expired is gone: stores may count whole ones."""
-_CALLS = 10
-"""The shortest lease lasts for so many calls of a slow store: more than are made before it is looked at."""
 
 
 async def check_idempotency_store(make: Callable[[], IdempotencyStore]) -> None:
@@ -243,10 +245,7 @@ async def check_idempotency_store(make: Callable[[], IdempotencyStore]) -> None:
 async def _check_marks(make: Callable[[], IdempotencyStore]) -> None:
     first, second = make(), make()
     is_shared = second is not first
-    await first.open()
-    if is_shared:
-        await second.open()
-    try:
+    async with _opened(first, second):
         # First of all: a store that blocks the loop is slow as well, and would fail at what is timed.
         for method, ask in {
             "claim": lambda: first.claim([Claim(_key(50), _MINE)], lease=_LONGER),
@@ -260,22 +259,15 @@ async def _check_marks(make: Callable[[], IdempotencyStore]) -> None:
         await _check_leases(first, second)
         if is_shared:
             await _check_opened(make(), "when another process opens the store")
-    finally:
-        await first.close()
-        if is_shared:
-            await second.close()
     if is_shared:
         await _check_opened(make(), "when the store is opened again")
 
 
 async def _check_opened(store: IdempotencyStore, when: str) -> None:
     """Asks for the marks that the checks before have left."""
-    await store.open()
-    try:
+    async with _opened(store):
         assert await _claimed(store, _key(1), _OTHERS) == DONE, f"open: marks that are done stay {when}"
         assert await _claimed(store, _KEY, _MINE) != CLAIMED, f"open: marks that are RUNNING stay {when}"
-    finally:
-        await store.close()
 
 
 def _key(number: int) -> str:

@@ -58,7 +58,7 @@ async def _follow(
     async with connected(settings) as client:
         start: Literal["first", "last"] = "first" if begin == "first" else "last"
         tail = Following(client, settings, topic, tags, start=start, observe=_tell, say=_say)
-        tail.start()
+        await tail.start()
         shown = 0
         try:
             while count is None or shown < count:

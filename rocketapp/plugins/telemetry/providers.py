@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Sequence
 
@@ -10,7 +9,7 @@ from opentelemetry import metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.trace.sampling import Decision, ParentBased, Sampler, SamplingResult, TraceIdRatioBased
@@ -77,11 +76,8 @@ def known_sampling(provider: trace.TracerProvider) -> Sampling | None:
 def resource_of(name: str, version: str) -> Resource:
     """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win. Each process is an instance of its own."""
     own = {"service.name": name, "service.version": version, "service.instance.id": str(uuid.uuid4())}
-    given = os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "")
-    named = {pair.partition("=")[0].strip() for pair in given.split(",")}
-    if os.environ.get("OTEL_SERVICE_NAME"):
-        named.add("service.name")
-    return Resource.create({key: value for key, value in own.items() if value and key not in named})
+    of_app = Resource.create({key: value for key, value in own.items() if value})
+    return of_app.merge(OTELResourceDetector().detect())
 
 
 def new_tracer_provider(

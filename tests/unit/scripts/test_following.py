@@ -31,7 +31,7 @@ async def test_a_first_look_that_fails_does_not_move_the_begin() -> None:
     cluster.brokers[0].answers[RequestCode.GET_MIN_OFFSET] = refuse(1)
     cluster.brokers[0].answers[RequestCode.GET_MAX_OFFSET] = refuse(1)
     following = Following(client, Settings(), "t", frozenset(), start="last", observe=Events(), say=said.append)
-    following.start()
+    await following.start()
     await asyncio.sleep(5)
     assert len(said) == 1 and "starting: trying again" in said[0]
     cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = tell
