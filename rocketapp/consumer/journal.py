@@ -43,20 +43,24 @@ _WRITE_INTERVAL = 1.0
 class Note:
     """Where one worker notes down what it has in flight. A thread may write."""
 
-    __slots__ = ("_at", "_end", "_free", "_slots")
+    __slots__ = ("_at", "_check", "_end", "_free", "_slots")
 
-    def __init__(self, slots: mmap.mmap, at: int, free: list[int]) -> None:
-        self._slots, self._at, self._end, self._free = slots, at, at + _SLOT.size, free
+    def __init__(self, slots: mmap.mmap, at: int, free: list[int], check: Callable[[], None]) -> None:
+        """`check`: ends a process that can do nothing more, while the note still says what was in flight."""
+        self._slots, self._at, self._end, self._free, self._check = slots, at, at + _SLOT.size, free, check
 
     def write(self, record: bytes) -> None:
         """These items are in flight, or some of them."""
+        self._check()
         self._slots[self._at : self._end] = record
 
-    write_next = write
-    """The same for each message of a run, in place of the one before."""
+    def write_next(self, record: bytes) -> None:
+        """The same for each message of a run, whose begin was checked."""
+        self._slots[self._at : self._end] = record
 
     def clear(self) -> None:
         """Nothing is in flight."""
+        self._check()
         self._slots[self._at : self._end] = _NOTHING
 
     def close(self) -> None:
@@ -69,9 +73,11 @@ class Note:
 class Journal:
     """The record of one process, and the quarantine that it shares with others."""
 
-    def __init__(self, directory: Path, clock: Clock, tell: Callable[[str], None]) -> None:
-        """`tell` hears of processes that died. Raises OSError."""
-        self._directory, self._now, self._tell = directory, clock.now, tell
+    def __init__(
+        self, directory: Path, clock: Clock, tell: Callable[[str], None], end: Callable[[int], object] = os._exit
+    ) -> None:
+        """`tell` hears of processes that died, and why this one ends by `end`. Raises OSError."""
+        self._directory, self._now, self._tell, self._end = directory, clock.now, tell, end
         self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
         self._quarantine: Quarantine = {}
@@ -110,7 +116,18 @@ class Journal:
 
     def note(self) -> Note | None:
         """The place where one worker notes down what it has in flight; None when all are taken."""
-        return Note(self._slots, self._free.pop(), self._free) if self._free else None
+        return Note(self._slots, self._free.pop(), self._free, self._check) if self._free else None
+
+    def _check(self) -> None:
+        """End the process if a handler has closed its descriptors: it reaches no broker any more, and would end in
+        a moment, when what it has in flight is no longer noted down.
+        """
+        if self._is_open:
+            try:
+                os.get_blocking(self._file)  # the cheapest question there is
+            except OSError:
+                self._tell("a handler has closed the descriptors of this process, which ends as if it had died")
+                self._end(1)
 
     def recorder(self, group: str, queue: MessageQueue) -> Callable[..., bytes]:
         """Makes what a worker notes down that takes offsets of this queue: `record(first, last, is_late=False)`.
@@ -186,6 +203,7 @@ class Journal:
     def _drop(self, key: str, offsets: list[int]) -> None:
         if not offsets:
             return
+        self._check()
         self._lifted += ((key, offset) for offset in offsets)
         _remove(self._quarantine, self._lifted[-len(offsets) :])
         if not self._quarantine or self._now() >= self._written_at + _WRITE_INTERVAL:

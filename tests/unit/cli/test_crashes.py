@@ -39,10 +39,22 @@ KINDS = {
 }
 
 
+CLOSED = POISON.replace("os._exit(9)", "os.closerange(3, 4096)")
 STOPPED = POISON.replace("os._exit(9)", "asyncio.get_running_loop().stop()")
 OTHER_ENDS = {
     "stops the loop": (STOPPED, "async", "asyncio"),
     "stops the loop, uvloop": (STOPPED, "orderly", "uvloop"),
+    "closes what is open": (CLOSED, "async", "uvloop"),
+    "closes what is open and suspends": (CLOSED, "closed and suspended", "asyncio"),
+    "closes what is open and suspends, uvloop": (CLOSED, "closed and suspended", "uvloop"),
+    "closes what is open in a thread": (CLOSED, "sync", "asyncio"),
+    "closes what is open, in order in a thread": (CLOSED, "orderly in threads", "asyncio"),
+    "closes what is open, by key": (CLOSED, "keyed", "asyncio"),
+}
+MORE_KINDS = {
+    "closed and suspended": SUBSCRIBE.format(more="")
+    + "async def settle(message):\n    work(message)\n    await asyncio.sleep(0.05)\n",
+    "orderly in threads": SUBSCRIBE.format(more=", orderly=True") + CALL.format(kind="def", pause=""),
 }
 
 
@@ -96,11 +108,11 @@ def test_a_message_that_ends_the_only_process_is_dead_after_its_retries(
 
 
 @pytest.mark.parametrize("end", OTHER_ENDS)
-def test_a_message_whose_handler_takes_the_loop_away_ends_the_process(
+def test_a_message_whose_handler_takes_the_loop_or_the_descriptors_away_ends_the_process(
     start: Start, write_app: WriteApp, broker: str, folder: Path, end: str
 ) -> None:
     work, kind, loop = OTHER_ENDS[end]
-    write_app(f"RETRIES = 0\n{work}{KINDS[kind]}")
+    write_app(f"RETRIES = 0\n{work}{(KINDS | MORE_KINDS)[kind]}")
     out, codes = "", [1]
     while codes[-1] != 0 and len(codes) < 12:
         last = start("run", "app:app", "--name-server", broker, "--exit-when-idle", "0.5", "--loop", loop)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
+import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
@@ -113,3 +118,41 @@ def test_a_queue_whose_name_has_no_place_on_the_disk_takes_no_other_ones(tmp_pat
     journal = opened(tmp_path)
     assert set(journal.quarantined("group", QUEUE, 0)) == {4, 5, 6}
     journal.close()
+
+
+class Ended(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("what", ["the next run", "the end of a run", "the end of a quarantined message"])
+def test_a_process_without_its_descriptors_ends_while_what_was_in_flight_is_noted_down(
+    tmp_path: Path, what: str
+) -> None:
+    def end(code: int) -> None:
+        raise Ended(code)
+
+    (tmp_path / "quarantine.json").write_text(json.dumps({"group topic@broker-a:0": {"4": [1, 0, 1000.0, False]}}))
+    broken = Journal(tmp_path, ClockAt(1000.0), lambda _: None, end)
+    note = broken.note()
+    assert note is not None
+    note.write(broken.recorder("group", QUEUE)(4, 4))
+    close_descriptors_of(tmp_path)
+    with pytest.raises(Ended, match="1"):
+        if what == "the next run":
+            note.write(broken.recorder("group", QUEUE)(7, 7))
+        elif what == "the end of a run":
+            note.clear()
+        else:
+            broken.lift("group", QUEUE, 4)
+    del note, broken
+    gc.collect()  # the lock of a mapped file lasts as long as the map
+    (found,) = opened(tmp_path).quarantined("group", QUEUE, 0).items()
+    assert (found[0], found[1].crashes) == (4, 2)
+
+
+def close_descriptors_of(directory: Path) -> None:
+    """As a handler does that closes all there are."""
+    for one in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):
+            if str(directory) in str(one.readlink()):
+                os.close(int(one.name))
