@@ -64,8 +64,8 @@ class Registry:
         one = declaration.read(self._providers).complete(self._app_name, _DEFAULTS)
         if one.enabled:
             self._taken.add(one.subscription)
-            # The user's local objects are not kept alive.
-            self._entries.append(replace(one, names={}))
+            # The user's local objects are kept alive for what is read again at the start alone.
+            self._entries.append(one if one.arguments is None else replace(one, names={}))
 
     def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
         """Raises SetupError unless it is a cluster of the app, or the unnamed one."""

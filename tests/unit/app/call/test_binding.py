@@ -233,6 +233,24 @@ def test_a_name_that_is_defined_later_is_found_at_start() -> None:
     assert seen == [2]
 
 
+def test_a_local_class_is_known_still_when_another_name_is_found_at_start() -> None:
+    class Local(msgspec.Struct):
+        x: int
+
+    app, seen = RocketApp("shop"), []
+
+    @app.subscribe("orders")
+    def handle(local: Local, later: Later) -> None:  # type: ignore[name-defined]  # noqa: F821
+        seen.append((local.x, type(later)))
+
+    globals()["Later"] = Context
+    try:
+        call_of(app)(message(b'{"x": 3}'))
+    finally:
+        del globals()["Later"]
+    assert seen == [(3, Context)]
+
+
 def test_a_name_that_is_never_defined_is_refused_at_start_with_its_line() -> None:
     app = RocketApp("shop")
 
