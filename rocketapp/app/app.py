@@ -19,7 +19,7 @@ from rocketapp.app.declare.phases import Declared, TwoPhases
 from rocketapp.app.places import called_as, place_of_call
 from rocketapp.app.publishing import TopicPublisher, check_names
 from rocketapp.app.router import Subscribing
-from rocketapp.app.user_code import LifecycleHook, read_hook
+from rocketapp.app.user_code import When, read_hook
 from rocketapp.errors import RocketAppError, SendRefused, SetupError, did_you_mean
 from rocketapp.model.outgoing import Outgoing, SendOptions
 from rocketapp.model.topic import Topic
@@ -95,13 +95,13 @@ class RocketApp(TwoPhases, Subscribing):
         Its arguments are filled as a handler's: by the app (annotated so, or the sole one), a Publisher, the app's own
         settings, and what the container or a plugin provides.
         """
-        self._add_hook(LifecycleHook.STARTUP, function)
+        self._add_hook("on_startup", function)
         return function
 
     @called_as("on_shutdown takes the function: write @app.on_shutdown, without brackets")
     def on_shutdown(self, function: F) -> F:
         """Run this when no handler runs any more; it may still publish. Its arguments: see `on_startup`."""
-        self._add_hook(LifecycleHook.SHUTDOWN, function)
+        self._add_hook("on_shutdown", function)
         return function
 
     @called_as("lifespan takes the function: write @app.lifespan, without brackets")
@@ -110,7 +110,7 @@ class RocketApp(TwoPhases, Subscribing):
 
         Its arguments: see `on_startup`. What a container provides as a generator is closed when it has been left.
         """
-        self._add_hook(LifecycleHook.LIFESPAN, function)
+        self._add_hook("lifespan", function)
         return function
 
     def outgoing(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> Outgoing:
@@ -279,8 +279,8 @@ class RocketApp(TwoPhases, Subscribing):
         for transaction in self._declared.transactions:
             transaction.check_complete()
 
-    def _add_hook(self, hook: LifecycleHook, function: Callable[..., Any]) -> None:
-        self._may_declare(hook.value)
+    def _add_hook(self, hook: When, function: Callable[..., Any]) -> None:
+        self._may_declare(hook)
         declared = self._declared
         declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call(), declared.providers))
 

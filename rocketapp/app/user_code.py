@@ -14,9 +14,8 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from rocketapp.app.call.provided import Part, Providers, async_call, getter, sync_call
 from rocketapp.app.call.signature import Argument, UnresolvedError, read_lifecycle_signature
@@ -29,19 +28,15 @@ from rocketapp.tasks import Tasks, scope
 _LIFESPAN_NEEDS = "lifespan needs an async generator function, or one under @asynccontextmanager"
 
 
-class LifecycleHook(Enum):
-    """When a function runs."""
-
-    STARTUP = "on_startup"
-    SHUTDOWN = "on_shutdown"
-    LIFESPAN = "lifespan"
+When = Literal["on_startup", "on_shutdown", "lifespan"]
+"""When a function runs: the name of what declares it."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookFunction:
     """One function, what fills its arguments, and where it stands."""
 
-    hook: LifecycleHook
+    hook: When
     function: Callable[..., Any]
     place: str
     read: Callable[..., tuple[Argument, ...]]
@@ -79,7 +74,7 @@ class HookFunction:
 
     def failed(self, error: BaseException) -> SetupError:
         name = name_of_function(self.function)
-        return SetupError(self.place, f"{self.hook.value} function {name} raised {type(error).__name__}: {error}")
+        return SetupError(self.place, f"{self.hook} function {name} raised {type(error).__name__}: {error}")
 
     def _context(self, made: Any) -> AbstractAsyncContextManager[Any]:
         if inspect.isasyncgen(made):
@@ -103,30 +98,28 @@ class HookFunction:
 
 
 def read_hook(
-    hook: LifecycleHook, function: Callable[..., Any], app_class: type[Any], place: str, providers: Providers
+    hook: When, function: Callable[..., Any], app_class: type[Any], place: str, providers: Providers
 ) -> HookFunction:
     """Raises SetupError unless something fills its arguments: the app, a Publisher, the container or a plugin."""
     if not callable(function):
         raise SetupError(
-            place, f"{hook.value} decorates functions, and {function!r} cannot be called: write it without brackets"
+            place, f"{hook} decorates functions, and {function!r} cannot be called: write it without brackets"
         )
     place = place_of_function(function, place)
     _check_kind(hook, plain_function(function), place)
-    what = f"an {hook.value} function" if hook is not LifecycleHook.LIFESPAN else "a lifespan"
+    what = f"an {hook} function" if hook != "lifespan" else "a lifespan"
     read = partial(read_lifecycle_signature, function, what, app_class, place, providers)
     with contextlib.suppress(UnresolvedError):
         read(is_last=False)
     return HookFunction(hook, function, place, read)
 
 
-def _check_kind(hook: LifecycleHook, plain: Any, place: str) -> None:
-    if hook is LifecycleHook.LIFESPAN:
+def _check_kind(hook: When, plain: Any, place: str) -> None:
+    if hook == "lifespan":
         if inspect.iscoroutinefunction(plain):
             raise SetupError(place, f"{_LIFESPAN_NEEDS}: put a yield where the app runs")
     elif inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        raise SetupError(
-            place, f"{hook.value} functions cannot be generators: their code would never run; use app.lifespan"
-        )
+        raise SetupError(place, f"{hook} functions cannot be generators: their code would never run; use app.lifespan")
 
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
@@ -148,13 +141,13 @@ class UserCode:
         """Plugins, then functions and lifespans in the order of declaration. Raises what the first of them raised."""
         await self.start_plugins()
         for one in self._functions:
-            if one.hook is LifecycleHook.STARTUP:
+            if one.hook == "on_startup":
                 await one.run(self._app)
-            elif one.hook is LifecycleHook.LIFESPAN:
+            elif one.hook == "lifespan":
                 lifespan = Lifespan(one)
                 await lifespan.enter(self._app)
                 self._undoing.append((lifespan.leave, one.place))
-        shutdown = [one for one in self._functions if one.hook is LifecycleHook.SHUTDOWN]
+        shutdown = [one for one in self._functions if one.hook == "on_shutdown"]
         self._undoing += ((partial(one.run, self._app), one.place) for one in shutdown)
 
     async def start_plugins(self) -> None:
