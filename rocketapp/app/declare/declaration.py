@@ -7,6 +7,7 @@ wrongly for its handlers, at theirs. Contradictions between declarations are fou
 from __future__ import annotations
 
 import inspect
+import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from rocketapp.app.call.returned import Publication, answer_layer, answers, publ
 from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
 from rocketapp.app.declare.options import INHERITED, POLLED, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import described
-from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function
+from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, plain_function
 from rocketapp.app.publishing import Publishing
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
@@ -63,7 +64,7 @@ class Declaration:
     publication: Publication | None = None
     """What becomes of the value that it returns."""
     arguments: tuple[Argument, ...] | None = None
-    """What fills the arguments of the function; None: some of them cannot be known before the start."""
+    """What fills the arguments of the function; None: it cannot be known before the start."""
     subscription: Subscription = _NOT_YET
     """Complete, when the app has it: with defaults, and from the start on with settings and policies."""
 
@@ -138,6 +139,12 @@ class Declaration:
             return self
         self._check_arguments(arguments)
         return replace(self, arguments=arguments)
+
+    def kept(self) -> Declaration:
+        """The same without the user's local objects that no annotation names: they are not kept alive."""
+        annotations = getattr(plain_function(self.function), "__annotations__", {}).values()
+        words = frozenset(re.findall(r"\w+", " ".join(map(str, annotations))))
+        return replace(self, names={name: value for name, value in self.names.items() if name in words})
 
     def resolved(self, providers: Providers) -> Declaration:
         """The same with every argument known. Raises SetupError for what is still unknown."""

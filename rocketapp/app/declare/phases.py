@@ -197,6 +197,7 @@ class Declared:
         for cached in ("plugins", "tables", "codecs"):
             self.__dict__.pop(cached, None)
         self.payloads.forget_plugins()
+        self.registry.forget_plugins()
 
     def found_plugins(self, config: AppConfig) -> list[Found]:
         """Every plugin that there is, also the disabled ones, in the order of finding them."""

@@ -64,8 +64,11 @@ class Registry:
         one = declaration.read(self._providers).complete(self._app_name, _DEFAULTS)
         if one.enabled:
             self._taken.add(one.subscription)
-            # The user's local objects are kept alive for what is read again at the start alone.
-            self._entries.append(one if one.arguments is None else replace(one, names={}))
+            self._entries.append(one.kept())
+
+    def forget_plugins(self) -> None:
+        """The settings have chosen other plugins: what fills arguments is found anew at the start."""
+        self._entries = [replace(one, arguments=None) for one in self._entries]
 
     def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
         """Raises SetupError unless it is a cluster of the app, or the unnamed one."""

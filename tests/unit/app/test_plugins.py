@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from rocketapp import ConfigError, Message, RocketApp, SetupError
-from rocketapp.app.declare.phases import declared_of, read_settings
+from rocketapp.app.declare.phases import declared_of, handlers_of, read_settings
 from rocketapp.plugin import AppConfig, PluginError, hookimpl, option
+from tests.unit.app.given import line_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,3 +225,50 @@ def test_a_plugin_that_was_given_in_code_knows_its_app_before_anything_is_declar
     for app in (shop, other):
         given(app)  # a start does not tell it again
     assert made == [("shop", 0), ("other", 0)]
+
+
+class Session:
+    """What a plugin gives handlers."""
+
+
+class Thing:
+    """What a plugin makes of bodies."""
+
+
+class Giving:
+    """Fills arguments, by itself and by its codec."""
+
+    content_type = "application/x-thing"
+
+    @hookimpl
+    def argument_provider(self, kind: Any) -> Callable[[], Session] | None:
+        return Session if kind is Session else None
+
+    @hookimpl
+    def payload_codec(self) -> Giving:
+        return self
+
+    def claims(self, kind: type[Any]) -> bool:
+        return kind is Thing
+
+    def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
+        return (lambda body: Thing()) if kind is Thing else None
+
+    def encode(self, body: Any) -> bytes:
+        return b"thing"
+
+
+@pytest.mark.parametrize("kind", [Session, Thing])
+def test_a_handler_whose_argument_a_disabled_plugin_fills_is_refused_at_the_start(kind: type[Any]) -> None:
+    app = RocketApp("shop", plugins=[Giving()])
+
+    async def settle(local: kind) -> None: ...  # type: ignore[valid-type]
+
+    app.subscribe("orders")(settle)
+    name = f"{Giving.__module__}.{Giving.__qualname__}"
+    off = read_settings(app, {}, overrides={"app": {"disabled_plugins": [name]}})
+    with pytest.raises(SetupError, match=f"'local' has the annotation {kind.__name__}, which nothing fills") as caught:
+        handlers_of(app, off)
+    assert caught.value.place == line_of(settle)
+    (handler,) = handlers_of(app, read_settings(app, {}))
+    assert handler.arguments is not None
