@@ -25,6 +25,13 @@ class HandlerStats:
     """Messages of a broadcast group whose handler failed: they are not tried again by sending them back."""
     filtered: int = 0
     """Of those handled, the messages that a filter refused: `filter=`, or a plugin's."""
+    uncommitted: int = field(default=0, compare=False)
+    """Messages that a handler which commits by hand has handled and not committed: they count as no failures."""
+
+    @property
+    def went_well(self) -> int:
+        """Messages whose call has ended well, committed or not."""
+        return self.handled + self.uncommitted
 
     def __add__(self, other: HandlerStats) -> HandlerStats:
         return HandlerStats(
@@ -34,6 +41,7 @@ class HandlerStats:
             self.unmatched + other.unmatched,
             self.dropped + other.dropped,
             self.filtered + other.filtered,
+            self.uncommitted + other.uncommitted,
         )
 
 

@@ -22,7 +22,7 @@ class Probe:
         """`stats`: the counters of this handler."""
         self._handler, self._stats = handler, stats
         self._handled: int | None = None
-        """Messages handled before it was made use of."""
+        """Messages that had gone well before it was made use of."""
 
     @property
     def is_taken(self) -> bool:
@@ -31,14 +31,14 @@ class Probe:
 
     @property
     def was_of_use(self) -> bool:
-        """A message of the handler was handled since it was made use of."""
-        return self._handled is not None and self._stats.handled > self._handled
+        """A message of the handler went well since it was made use of."""
+        return self._handled is not None and self._stats.went_well > self._handled
 
     def take(self, handler: str) -> bool:
         """Make use of it; False when it is another handler's, or was taken before."""
         if self.is_taken or handler != self._handler:
             return False
-        self._handled = self._stats.handled
+        self._handled = self._stats.went_well
         return True
 
 

@@ -130,6 +130,7 @@ class Uncommitted:
         """The handler has committed: everything that was handled so far is done."""
         for caller, messages in self._runs:
             caller.handler.stats.handled += len(messages)
+            caller.handler.stats.uncommitted -= len(messages)
             self._process_queue.finish_all(messages)
         self._runs.clear()
 
@@ -155,6 +156,7 @@ class ManualCommits(ByOffset):
 
     def done_all(self, messages: Sequence[Message]) -> None:
         """These were handled, and are done when the handler commits."""
+        self._handler.stats.uncommitted += len(messages)
         self._uncommitted.add(self._caller, messages)
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:

@@ -78,7 +78,7 @@ class CircuitBreaker:
             if is_half_open and self._reason:
                 self._probe()  # that message says nothing about the others
         elif is_half_open or not self._reason:  # otherwise its call began before it opened
-            self._failures.add(self._loop.time(), self._handler.stats.handled)
+            self._failures.add(self._loop.time(), self._handler.stats.went_well)
             if is_half_open or self._failures.are_enough:
                 self._open(failure)
 

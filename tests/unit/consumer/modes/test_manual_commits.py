@@ -12,6 +12,7 @@ from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.model.event import DeadLettered, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import COMMIT, Decision, Decisions, Retry
+from rocketapp.model.policy import Breaker, Policy
 from rocketapp.wire.record import Message, encode_record
 from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed_by, subscription
@@ -220,5 +221,33 @@ async def test_a_handler_that_commits_by_hand_is_called_by_no_tool_and_no_other_
         assert answer.remark == "ledger * commits by hand: it is called for queues of its own member alone"
     await asyncio.sleep(1)
     assert len(ledger.calls) == 1
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_breaker_goes_by_what_is_handled_although_its_commit_follows_later() -> None:
+    failures = [0, 0, 0]
+    policy = Policy(breaker=Breaker(failures=3, within=60.0, pause=30.0))
+
+    def says(message: Message) -> Decision | BaseException | None:
+        if failures and message.offset == failures[0]:
+            failures.pop(0)
+            return ConnectionError("no database")
+        return COMMIT if message.offset % 50 == 49 else None
+
+    ledger = Ledger(says, retry=policy)
+    cluster, _, member = await begun(100, ledger)
+    await eventually(lambda: len(ledger.calls) == 4, 60)
+    opened = ledger.times[2]
+    await eventually(lambda: member.consumer.counters.handled == 100, 600)
+    # One message was tried after a pause, and went well.
+    assert ledger.times[3] - opened == pytest.approx(30, abs=1)
+    assert ledger.times[-1] - opened < 32
+    failures[:] = [101, 120, 140]
+    cluster.send_many(MessageQueue("topic", "broker-a", 0), 55)
+    await eventually(lambda: len(ledger.calls) == 161, 60)
+    # Three failures among more calls that went well than its share allows.
+    assert not member.consumer.snapshot().blocked
     await member.stop()
     await cluster.stop()
