@@ -156,3 +156,15 @@ def close_descriptors_of(directory: Path) -> None:
         with contextlib.suppress(OSError):
             if str(directory) in str(one.readlink()):
                 os.close(int(one.name))
+
+
+def test_a_queue_has_its_number_before_a_thread_takes_a_message_of_it(tmp_path: Path) -> None:
+    """Two that wrote names at once would write them at one place of the file."""
+    journal = opened(tmp_path)
+    (path,) = tmp_path.glob("*.hand")
+    record = journal.recorder("group", QUEUE)
+    before = path.read_bytes()
+    assert before.endswith(b"group topic@broker-a:0\n")
+    record(4, 6)
+    assert path.read_bytes() == before
+    journal.close()
