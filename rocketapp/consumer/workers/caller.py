@@ -179,8 +179,9 @@ class Caller:
         if is_probe:
             try:
                 self._probe.pop()
-            except IndexError:  # another thread was faster
-                self.not_started(item)
+            except IndexError:  # another thread was faster: the probe is that one's
+                if tokens is not None:
+                    tokens.spend(-len(messages_of(item)))
                 return False
             self.is_probed = True
         return True

@@ -98,3 +98,24 @@ async def test_a_message_whose_time_is_over_uses_up_no_probe(is_async: bool) -> 
     await asyncio.sleep(0.1)
     assert called == [1]
     await workers.callers.stop()
+
+
+async def test_a_thread_that_is_too_late_for_a_probe_gives_none_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = OneCalled(Handler(subscription(is_async=False, rate=1000.0), lambda _: None), Reports())
+    caller, pauses = workers.taker.caller, workers.member.pauses
+    pauses.pause("topic", "breaker")
+    pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))
+    caller.ask_for_probe()
+    clock, faster = asyncio.get_running_loop().time, list[bool]()
+
+    def time() -> float:
+        if not faster:  # between the look for a probe and the use of it, for a token
+            faster.append(False)
+            faster[0] = caller.may_start(message(0))
+        return clock()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", time)
+    assert not caller.may_start(message(1))
+    assert faster == [True]
+    assert not caller.may_start(message(2))
+    await workers.callers.stop()
