@@ -157,6 +157,7 @@ class Unconnected:
         self._declared, self._keep = declared_of(app), keep
 
     def producer(self, cluster: str) -> Any:
+        self._declared.registry.check_cluster(cluster, "")
         return _Keeping(self._keep, cluster)
 
     sender = producer

@@ -136,6 +136,21 @@ async def test_a_method_is_the_handler_that_was_subscribed_by_its_object() -> No
     assert await call(second.settle, b"1", app=app) == Done("second")
 
 
+async def test_a_cluster_that_the_app_does_not_name_is_refused_as_by_a_running_app() -> None:
+    app = RocketApp("shop", clusters={"eu": "h:1"})
+
+    @app.subscribe("orders")
+    async def settle(message: Message, publisher: Publisher) -> None:
+        await publisher.publish("bills", message.body, cluster=message.text())
+
+    published: list[Published] = []
+    assert await call(settle, b"eu", app=app, published=published) == Done()
+    outcome = await call(settle, b"us", app=app, published=published)
+    assert isinstance(outcome.__cause__, SetupError)
+    assert "cluster='us' is unknown: RocketApp(clusters=...) names eu" in str(outcome.__cause__)
+    assert [one.cluster for one in published] == ["eu"]
+
+
 async def test_a_misspelt_keyword_is_refused_instead_of_collecting_nothing() -> None:
     with pytest.raises(TypeError, match="call takes no keyword 'publised': it takes app, topic, published"):
         await call(print, b"", publised=[])  # type: ignore[call-overload]
