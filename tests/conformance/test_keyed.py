@@ -25,10 +25,10 @@ def test_each_key_is_handled_in_its_order_and_many_keys_at_once(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
     java.create_topic(topic, 2)
-    load = java.produce(topic, 800, order_keys=32)
+    load = java.produce(topic, 320, order_keys=32)
     app = run_app(take(topic, group))
     load.wait(within=30)
-    app.wait_for_count(800)
+    app.wait_for_count(320)
     app.stop()
     by_key: dict[str, list[tuple[str, int]]] = {}
     running = most = 0
@@ -40,7 +40,7 @@ def test_each_key_is_handled_in_its_order_and_many_keys_at_once(
         numbers = [number for what, number in happened if what == "done"]
         assert numbers == sorted(numbers)
         assert happened == [(what, number) for number in numbers for what in ("start", "done")]
-    assert sum(map(len, by_key.values())) == 1600
+    assert sum(map(len, by_key.values())) == 640
     assert most > 2
     assert java.lag(topic, group) == 0
 

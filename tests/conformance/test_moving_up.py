@@ -27,6 +27,8 @@ async def take_delayed(message: Message) -> None:
 """
 
 Offsets = dict[int, dict[str, int | None]]
+DONE, LEFT = 200, 300
+"""Messages that the group has done before the move, and those that are left."""
 
 
 def _wait_until_tables_are_written(embedded: Embedded, offsets: Offsets) -> None:
@@ -74,15 +76,15 @@ def _move(peer: Peer, directory: Path, *, killed: bool) -> list[str]:
 
 
 def _fill(java: JavaClient, embedded: Embedded, directory: Path) -> Offsets:
-    """2,500 messages of which a group has done 1,000, and one that is delayed; returns the offsets of that group."""
+    """Messages of which a group has done the first ones, and one that is delayed; returns the offsets of that group."""
     java.create_topic("moving", 4)
     java.create_topic("delayed", 2)
     java.create_topic("kept", 1)
     java.send("kept", {"text": "found by its key", "keys": ["order-17", "all"]})
-    java.produce("moving", 1000, size=300, tag="TagA").wait(within=30)
+    java.produce("moving", DONE, size=300, tag="TagA").wait(within=30)
     app = RunningApp(directory / "before", TAKE, embedded.name_server, "--exit-when-idle", "0.5")
-    assert app.wait(within=30).handled == 1000
-    java.produce("moving", 1500, size=300, tag="TagA", prefix="late").wait(within=30)
+    assert app.wait(within=30).handled == DONE
+    java.produce("moving", LEFT, size=300, tag="TagA", prefix="late").wait(within=30)
     java.send("delayed", {"text": "in half a minute", "delay": 4, "keys": ["k"]})
     return java.offsets("moving", "mover")
 
@@ -91,16 +93,16 @@ def _carry_on(java: JavaClient, directory: Path, offsets: Offsets) -> None:
     """Everything is there, the group takes the exact rest, new messages follow, the delayed one comes."""
     assert java.offsets("moving", "mover") == offsets
     stored = java.read("moving")
-    assert len(stored) == 2500
+    assert len(stored) == DONE + LEFT
     assert {message["tag"] for message in stored} == {"TagA"}
     found = java.admin("queryMsgByKey", "-t", "kept", "-k", "order-17").splitlines()
     assert [row.split()[1:3] for row in found if row and not row.startswith("#")] == [["0", "0"]]
     after = RunningApp(directory / "after", TAKE, java.name_server)
     try:
-        after.wait_for_count(1500, within=30)
-        assert sorted(text.rstrip() for text in after.texts()) == sorted(f"late {n}" for n in range(1500))
+        after.wait_for_count(LEFT, within=30)
+        assert sorted(text.rstrip() for text in after.texts()) == sorted(f"late {n}" for n in range(LEFT))
         java.send("moving", "written by Apache")
-        after.wait_for_count(1501, within=20)
+        after.wait_for_count(LEFT + 1, within=20)
         after.wait_for_count(1, "delayed", within=50)
         assert after.texts("delayed") == ["in half a minute"]
         after.stop()

@@ -106,7 +106,7 @@ def test_offsets_committed_at_the_stop_equal_the_ends(
 @on_apache
 def test_a_restart_repeats_nothing_and_skips_nothing(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
-    load = java.produce(topic, 10**9, rate=1000)
+    load = java.produce(topic, 10**9, rate=200)
     app = run_app(take(topic, group))
     for _ in range(2):
         app.wait_for_count(100, pid=app.process.pid)

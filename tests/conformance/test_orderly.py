@@ -31,10 +31,10 @@ def take(topic: str, group: str) -> str:
 @on_apache
 def test_each_queue_is_handled_in_its_order(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 8)
-    load = java.produce(topic, 800, order_keys=32)
+    load = java.produce(topic, 320, order_keys=32)
     app = run_app(take(topic, group))
     load.wait(within=30)
-    app.wait_for_count(800)
+    app.wait_for_count(320)
     app.stop()
     by_queue: dict[int, list[tuple[str, int]]] = {}
     by_key: dict[str, list[int]] = {}
@@ -47,7 +47,7 @@ def test_each_queue_is_handled_in_its_order(java: JavaClient, run_app: RunApp, t
         count = len(happened) // 2
         assert happened == [(what, offset) for offset in range(count) for what in ("start", "done")]
     assert {key: sorted(numbers) for key, numbers in by_key.items()} == by_key
-    assert sum(map(len, by_key.values())) == 800
+    assert sum(map(len, by_key.values())) == 320
 
 
 @on_apache

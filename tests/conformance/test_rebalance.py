@@ -131,7 +131,7 @@ def test_two_three_and_four_members_of_both_clients_have_equal_shares_and_nothin
 ) -> None:
     java.create_topic(topic, QUEUES)
     mixed = Mixed(java, run_app, topic, group)
-    load = java.produce(topic, 10**9, rate=100)
+    load = java.produce(topic, 10**9, rate=40)
     mixed.change(ours=1)
     mixed.change(java=1)
     mixed.change(ours=1, java=1)
@@ -164,13 +164,13 @@ def test_members_join_and_leave_under_load_without_loss_or_repetition(
     java: JavaClient, run_app: RunApp, topic: str, group: str
 ) -> None:
     java.create_topic(topic, 8)
-    load = java.produce(topic, 10**9, rate=1000)
+    load = java.produce(topic, 10**9, rate=200)
     apps = [run_app(take(topic, group))]
 
     def done() -> int:
         return sum(len(app.events("done")) for app in apps)
 
-    apps[0].wait_for(partial(_at_least, done, 800), within=20, what="800 are handled")
+    apps[0].wait_for(partial(_at_least, done, 200), within=20, what="200 are handled")
     joined = run_app(take(topic, group))
     apps.append(joined)
     joined.wait_for_count(100, within=15)

@@ -15,7 +15,7 @@ from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.waiting import wait_until
 
-QUEUES, SEGMENT, SMALL = 4, 4_194_304, 1_048_576
+QUEUES, OLD, SEGMENT, SMALL = 4, 400, 4_194_304, 1_048_576
 SAME_SEGMENT = f"mappedFileSizeCommitLog={SEGMENT}"
 SLAVE = ("brokerRole=SLAVE", "brokerId=1", "timerFlushIntervalMs=500", SAME_SEGMENT)
 SEND, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET, DELETE_TOPIC, GET_TOPIC_CONFIG = 10, 14, 30, 215, 351
@@ -81,12 +81,12 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
         java = JavaClient(peer, master.name_server)
         java.create_topic("moving", QUEUES)
         java.create_topic("late", 1)
-        java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
+        java.produce("moving", OLD, size=300, prefix="old").wait(within=30)
         before = RunningApp(tmp_path / "before", TAKE, master.name_server, "--exit-when-idle", "0.5")
-        assert before.wait(within=60).handled == 1000
+        assert before.wait(within=60).handled == OLD
         java.send("late", {"text": "was delivered before", "delay_ms": 1000})
         done = {queue: line["committed"] for queue, line in java.offsets("moving", "mover").items()}
-        load = java.produce("moving", 10**9, size=300, threads=1, rate=300, prefix="new")
+        load = java.produce("moving", 10**9, size=300, threads=1, rate=80, prefix="new")
         slave = Apache(tmp_path / "slave", name_server=master.name_server, conf=SLAVE, options=toolchain.BRIEF)
         try:
             store = slave.directory / "store"
@@ -178,13 +178,13 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         java.create_topic("moving", QUEUES)
         java.create_topic("late", 1)
         java.create_topic("gone", QUEUES)
-        java.produce("moving", 1000, size=300, prefix="old").wait(within=30)
+        java.produce("moving", OLD, size=3000, prefix="old").wait(within=30)  # more than a segment
         java.produce("gone", 10 * QUEUES, size=100, prefix="old").wait(within=30)
         before = RunningApp(tmp_path / "before", TAKE_BACK, apache.name_server, "--exit-when-idle", "0.5")
-        assert before.wait(within=60).handled == 1000
+        assert before.wait(within=60).handled == OLD
         java.send("late", {"text": "was delivered before", "delay_ms": 1000})
         done = {queue: line["committed"] for queue, line in java.offsets("moving", "back").items()}
-        load = java.produce("moving", 10**9, size=300, threads=1, rate=1000, prefix="new")
+        load = java.produce("moving", 10**9, size=300, threads=1, rate=100, prefix="new")
         slave = Embedded(tmp_path / "slave", options=options)
         wait_until(lambda: _committed(slave) == done, within=30, what=lambda: f"the offsets: {slave.log()}")
         _made_again(java, apache, slave)

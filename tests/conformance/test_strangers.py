@@ -22,11 +22,11 @@ def wait_until_committed(java: JavaClient, topic: str, group: str) -> None:
 def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 4)
     consumer = java.consume(topic, group)
-    java.produce(topic, 2000, size=1024, threads=4).wait(within=30)
+    java.produce(topic, 500, size=1024, threads=4).wait(within=30)
     wait_until(
-        lambda: len(consumer.bodies()) >= 2000, within=40, what=lambda: f"2000, have {len(consumer.seen)}", every=0.1
+        lambda: len(consumer.bodies()) >= 500, within=40, what=lambda: f"500, have {len(consumer.seen)}", every=0.1
     )
-    assert sorted(int(body) for body in consumer.bodies()) == list(range(2000))
+    assert sorted(int(body) for body in consumer.bodies()) == list(range(500))
     consumer.stop()
     wait_until_committed(java, topic, group)
 
@@ -34,10 +34,10 @@ def test_a_java_push_consumer_takes_everything_once(java: JavaClient, topic: str
 @on_embedded
 def test_a_java_orderly_consumer_keeps_the_order_of_each_queue(java: JavaClient, topic: str, group: str) -> None:
     java.create_topic(topic, 8)
-    java.produce(topic, 400, order_keys=20).wait(within=30)
+    java.produce(topic, 200, order_keys=20).wait(within=30)
     consumer = java.consume(topic, group, orderly=True)
     wait_until(
-        lambda: len(consumer.bodies()) >= 400, within=40, what=lambda: f"400, have {len(consumer.seen)}", every=0.1
+        lambda: len(consumer.bodies()) >= 200, within=40, what=lambda: f"200, have {len(consumer.seen)}", every=0.1
     )
     by_queue: dict[int, list[int]] = {}
     for message in consumer.seen:

@@ -33,7 +33,7 @@ class Scale(NamedTuple):
     kill_rate: int
 
 
-SMALL = Scale(deliveries=2_000, order_rate=100, order_kills=1, kills=2, kill_rate=300)
+SMALL = Scale(deliveries=500, order_rate=40, order_kills=1, kills=2, kill_rate=80)
 FULL = Scale(deliveries=100_000, order_rate=150, order_kills=3, kills=10, kill_rate=1_000)
 
 
@@ -156,7 +156,7 @@ def order(cluster: Cluster, peer: Peer, directory: Path, size: Scale) -> Figures
     load = java.produce(topic, 10**9, rate=size.order_rate, order_keys=keys)
     try:
         for _ in range(size.order_kills):
-            wanted = progress.done() + 300 + chance.randrange(100)
+            wanted = progress.done() + 2 * size.order_rate + chance.randrange(100)
             progress.wait(wanted, within=90, apps=(stays, victim))
             _wait_for_queues_of(log, victim, 4, within=90)
             kills.append(_kill(victim))
@@ -261,7 +261,9 @@ def _under_load(
     """Send and consume all the while; do damage `size.kills` times at random moments; check the history."""
     java, topic, group = JavaClient(peer, cluster.name_server), fresh_name("kills"), fresh_name("group")
     java.create_topic(topic, 4)
-    app = RunningApp(directory / "app", _source(topic, group), cluster.name_server)
+    # Some messages are in hand at any moment.
+    source = _source(topic, group, pause="await asyncio.sleep(0.03)")
+    app = RunningApp(directory / "app", source, cluster.name_server)
     log = directory / "app" / "handlers.jsonl"
     progress, chance = Progress(log), random.Random(11)
     load = java.produce(topic, 10**9, size=256, threads=4, rate=size.kill_rate)

@@ -52,8 +52,8 @@ _SHORT = "0.02 + number * 7919 % 181 / 1000"
 _SOME_LONG = f"5.0 if number % 997 == 500 else {_SHORT}"
 
 FULL_ORDERLY = Storm(100, kills=5, restarts=4, rate=60, seconds=_SOME_LONG)
-TINY_ORDERLY = Storm(5, kills=0, restarts=1, rate=60, seconds=_SHORT)
-"""Without a kill, whose locks would be waited for 60 s."""
+TINY_ORDERLY = Storm(5, kills=0, restarts=1, rate=30, seconds=f"2 * ({_SHORT})")
+"""Without a kill, whose locks would be waited for 60 s. Half the messages, twice as long: as many calls run at once."""
 SMALL_ORDERLY = Storm(8, kills=1, restarts=1, rate=60, seconds=f"5.0 if number % 499 == 200 else {_SHORT}")
 FULL_CONCURRENT = Storm(100, kills=8, restarts=4, rate=400, seconds=_SHORT)
 SMALL_CONCURRENT = Storm(8, kills=1, restarts=1, rate=400, seconds=_SHORT)

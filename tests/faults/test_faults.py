@@ -68,7 +68,7 @@ def test_a_rolling_restart_and_a_mixed_group_lose_nothing(
     apache: Apache, embedded: Embedded, peer: Peer, tmp_path: Path, tell: Tell
 ) -> None:
     with ThreadPoolExecutor(2) as both:
-        changes, rate = (50, 500) if scenarios.scale() is scenarios.FULL else (3, 200)
+        changes, rate = (50, 500) if scenarios.scale() is scenarios.FULL else (3, 80)
         runs = [
             both.submit(restarts.rolling, embedded, peer, tmp_path / "rolling", rate=rate, rounds=1),
             both.submit(mixed.mixed, apache, peer, tmp_path / "mixed", changes=changes, rate=rate),
