@@ -29,10 +29,15 @@ class _Stories:
             self._begun[cluster.name] = self._pool.submit(LongWaits, cluster, self._peer, directory)
         return self._begun[cluster.name]
 
+    def end(self, name: str) -> None:
+        """Their apps, members and loads, which would go on to the end of the run."""
+        story = self._begun.pop(name)
+        if story.exception() is None:
+            story.result().stop()
+
     def stop(self) -> None:
-        for story in self._begun.values():
-            if story.exception() is None:
-                story.result().stop()
+        for name in list(self._begun):
+            self.end(name)
         self._pool.shutdown()
 
 
@@ -56,6 +61,10 @@ def _waits_begin(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
-def waits(cluster: Cluster, _stories: _Stories) -> LongWaits:
-    """What the long stories wrote on this cluster."""
-    return _stories.on(cluster).result(300)
+def waits(cluster: Cluster, _stories: _Stories, request: pytest.FixtureRequest) -> Iterator[LongWaits]:
+    """What the long stories wrote on this cluster; they end behind the last test that reads them."""
+    yield _stories.on(cluster).result(300)
+    part = shares(request.node.nodeid)
+    readers = (item for item in request.session.items if "waits" in getattr(item, "fixturenames", ()))
+    if [item for item in readers if shares(item.nodeid) == part][-1] is request.node:
+        _stories.end(cluster.name)

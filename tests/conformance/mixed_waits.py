@@ -73,6 +73,7 @@ class MixedWaits:
         self._app = RunningApp(directory / "mixed", RETRIED.replace("{p}", prefix), cluster.name_server)
         self._ours = RunningApp(directory / "killed", KILLED.replace("{p}", prefix), cluster.name_server)
         self._peer = Peer(directory / "killed-java")
+        self._load: Load | None = None
         try:
             self._start(cluster)
         except BaseException:
@@ -95,7 +96,7 @@ class MixedWaits:
             orderly=True,
             history=str(self._history("java-killed")),
         )
-        self._load: Load = self._java.produce(f"{self._prefix}held", 10**9, rate=20)
+        self._load = self._java.produce(f"{self._prefix}held", 10**9, rate=20)
         for group, holder in (("java-killed", "java"), ("ours-killed", "ours")):
             wait_until(
                 lambda group=group, holder=holder: self._members(group) == 2 and self._holds(group, holder),
@@ -175,6 +176,8 @@ class MixedWaits:
         return self.calls(group)
 
     def stop(self) -> None:
+        if self._load is not None:
+            self._load.stop()
         self._app.discard()
         self._ours.discard()
         self._peer.kill()

@@ -21,7 +21,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /** Commands that ask and answer: requests, replies, and the checks of transactions. */
 final class Asking {
-    private static final Map<String, TransactionMQProducer> TRANSACTIONS = new ConcurrentHashMap<>();
+    private static final Kept<TransactionMQProducer> TRANSACTIONS = new Kept<>(TransactionMQProducer::shutdown);
     private static final Map<String, List<Object>> CHECKED = new ConcurrentHashMap<>();
 
     private Asking() {
@@ -36,7 +36,6 @@ final class Asking {
 
     /** reply: ns, group, topic, prefix. A consumer that answers each request with PREFIX and its body. */
     static Object reply(JSONObject a) throws Exception {
-        DefaultMQProducer replies = Producing.producer(a);
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(a.getString("group"));
         consumer.setNamesrvAddr(a.getString("ns"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -45,7 +44,7 @@ final class Asking {
             for (MessageExt request : list) {
                 String text = a.getString("prefix") + new String(request.getBody(), StandardCharsets.UTF_8);
                 try {
-                    replies.send(MessageUtil.createReplyMessage(request, text.getBytes(StandardCharsets.UTF_8)), 3000);
+                    Producing.producer(a).send(MessageUtil.createReplyMessage(request, text.getBytes(StandardCharsets.UTF_8)), 3000);
                 } catch (Exception problem) {
                     return ConsumeConcurrentlyStatus.RECONSUME_LATER;
                 }
@@ -87,7 +86,7 @@ final class Asking {
 
     private static TransactionMQProducer member(JSONObject a) {
         String group = a.getString("group");
-        TransactionMQProducer producer = TRANSACTIONS.computeIfAbsent(group, key -> started(a, key));
+        TransactionMQProducer producer = TRANSACTIONS.get(group, () -> started(a, group));
         producer.setTransactionListener(new Listener(group, state(a.getString("check"))));
         return producer;
     }

@@ -6,7 +6,6 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.exception.MQBrokerException;
@@ -23,14 +22,14 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 
 /** Commands that look: topics, offsets, members, stored messages, and the admin tool itself. */
 final class Inspecting {
-    private static final Map<String, DefaultMQAdminExt> ADMINS = new ConcurrentHashMap<>();
-    private static final Map<String, DefaultMQPullConsumer> READERS = new ConcurrentHashMap<>();
+    private static final Kept<DefaultMQAdminExt> ADMINS = new Kept<>(DefaultMQAdminExt::shutdown);
+    private static final Kept<DefaultMQPullConsumer> READERS = new Kept<>(DefaultMQPullConsumer::shutdown);
 
     private Inspecting() {
     }
 
-    private static DefaultMQAdminExt admin(String ns) {
-        return ADMINS.computeIfAbsent(ns, address -> {
+    private static DefaultMQAdminExt admin(String address) {
+        return ADMINS.get(address, () -> {
             try {
                 DefaultMQAdminExt admin = new DefaultMQAdminExt(20_000L);
                 admin.setMqClientApiTimeout(20_000);
@@ -119,8 +118,8 @@ final class Inspecting {
         return queues;
     }
 
-    private static DefaultMQPullConsumer reader(String ns) {
-        return READERS.computeIfAbsent(ns, address -> {
+    private static DefaultMQPullConsumer reader(String address) {
+        return READERS.get(address, () -> {
             try {
                 DefaultMQPullConsumer reader = new DefaultMQPullConsumer("peer_reader");
                 reader.setNamesrvAddr(address);

@@ -23,27 +23,33 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Commands that send: single messages as written, or a generated load in the background. */
 final class Producing {
-    private static final Map<String, DefaultMQProducer> PRODUCERS = new ConcurrentHashMap<>();
+    private static final Kept<DefaultMQProducer> PRODUCERS = new Kept<>(DefaultMQProducer::shutdown);
     private static final Map<String, Load> LOADS = new ConcurrentHashMap<>();
     private static final AtomicLong NAMES = new AtomicLong();
 
     private Producing() {
     }
 
-    /** One producer for all commands, or one of its own for those that name one: it asks for routes anew. */
+    /**
+     * One producer for all commands, one for all loads, or one of its own for those that name one: it asks for routes anew. Ask for it
+     * each time: it is ended when nobody does.
+     */
     static DefaultMQProducer producer(JSONObject a) {
         String ns = a.getString("ns");
         boolean traced = a.getBooleanValue("traced");
-        return PRODUCERS.computeIfAbsent(ns + " " + a.getString("producer") + " " + traced, key -> started(ns, traced));
+        boolean loads = "produce".equals(a.getString("do"));
+        return PRODUCERS.get(ns + " " + a.getString("producer") + " " + traced + " " + loads, () -> started(ns, traced, loads));
     }
 
-    private static DefaultMQProducer started(String ns, boolean traced) {
+    private static DefaultMQProducer started(String ns, boolean traced, boolean loads) {
         try {
             DefaultMQProducer producer = new DefaultMQProducer("peer_producer_" + NAMES.incrementAndGet());
             producer.setNamesrvAddr(ns);
             producer.setEnableTrace(traced);
             producer.setMaxMessageSize(4 * 1024 * 1024);
-            producer.setPollNameServerInterval(2000); // a broker that was away is known again soon
+            if (loads) {
+                producer.setPollNameServerInterval(2000); // a broker that was away is known again soon
+            }
             producer.setSendMsgTimeout(10_000); // with the usual 3 s a busy machine looks like a broker that is away
             producer.setMqClientApiTimeout(10_000);
             producer.start();
@@ -170,11 +176,10 @@ final class Producing {
     static Object produce(JSONObject a) {
         Load load = new Load();
         LOADS.put(a.getString("name"), load);
-        DefaultMQProducer producer = producer(a);
         int threads = a.getIntValue("order_keys") > 0 ? 1 : Math.max(1, a.getIntValue("threads"));
         ExecutorService pool = Executors.newFixedThreadPool(threads);
         for (int t = 0; t < threads; t++) {
-            pool.submit(() -> drive(a, producer, load));
+            pool.submit(() -> drive(a, load));
         }
         pool.shutdown();
         new Thread(() -> {
@@ -189,7 +194,7 @@ final class Producing {
         return "started";
     }
 
-    private static void drive(JSONObject a, DefaultMQProducer producer, Load load) {
+    private static void drive(JSONObject a, Load load) {
         int count = a.getIntValue("count");
         int rate = a.getIntValue("rate");
         int keys = a.getIntValue("order_keys");
@@ -197,17 +202,18 @@ final class Producing {
             for (long wait; rate > 0 && (wait = load.started + number * 1_000_000_000L / rate - System.nanoTime()) > 0; ) {
                 LockSupport.parkNanos(wait);
             }
-            if (!attempt(a, producer, load, number, keys)) {
+            if (!attempt(a, load, number, keys)) {
                 load.unknown.add(number);
             }
         }
     }
 
     /** With order keys a failed message is sent again until it is stored: what follows it must not overtake it. */
-    private static boolean attempt(JSONObject a, DefaultMQProducer producer, Load load, int number, int keys) {
+    private static boolean attempt(JSONObject a, Load load, int number, int keys) {
         Message message = numbered(a, number, keys);
         while (!load.stopped) {
             try {
+                DefaultMQProducer producer = producer(a);
                 if (keys > 0) {
                     producer.send(message, new SelectMessageQueueByHash(), number % keys);
                 } else if (a.getString("broker") != null) {
