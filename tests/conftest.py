@@ -6,6 +6,7 @@ or ROCKETAPP_REQUIRE_APACHE=1 that is a failure.
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import logging
@@ -22,7 +23,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.own_thread import check_threads
 from tests.peers import toolchain
-from tests.peers.clusters import LOCK_EXPIRY, Apache, Cluster, Embedded, shared
+from tests.peers.clusters import LOCK_EXPIRY, SHARE, Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.prepare import prepare
 from tests.peers.running_app import RunningApp
@@ -107,6 +108,8 @@ _WAITING = (
     "tests/conformance/",
     "tests/faults/test_embedded_faults",
     "contrib/rocketapp-lake/tests/sink/test_kills",
+    "contrib/rocketapp-lake/tests/sink/test_restarts",
+    "contrib/rocketapp-sqlalchemy/tests/test_outbox",
     "tests/unit/cli/",
     "tests/unit/testing/test_contracts",
 )
@@ -243,6 +246,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker tells the process that reports what it could not run."""
+    SHARE.give_back()
     told = getattr(session.config, "workeroutput", None)
     if told is not None:
         told[SUITE] = _not_run
@@ -264,6 +268,18 @@ class _Marks:
     @staticmethod
     def pytest_itemcollected(item: pytest.Item) -> None:
         _mark(item)
+
+    @staticmethod
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(item: pytest.Item) -> None:
+        if shares(item.nodeid) not in _with_apache(item.session):
+            SHARE.give_back()
+
+
+@functools.cache
+def _with_apache(session: pytest.Session) -> frozenset[str]:
+    """What runs together (see `shares`) and has a test for Apache RocketMQ."""
+    return frozenset(shares(item.nodeid) for item in session.items if item.get_closest_marker("apache"))
 
 
 def _mark(item: pytest.Item) -> None:
@@ -307,12 +323,11 @@ def java_classes() -> Path:
     return toolchain.classes()
 
 
-@pytest.fixture(scope="session")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
-    """Apache RocketMQ 5.5.0, one for the whole run."""
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Apache:
+    """Apache RocketMQ 5.5.0, one for all processes of the run that have tests for it."""
     need_java()
-    with shared(common(tmp_path_factory)) as broker:
-        yield broker
+    return SHARE.take(common(tmp_path_factory))
 
 
 def common(directories: pytest.TempPathFactory) -> Path:

@@ -290,17 +290,18 @@ def test_a_directory_that_changes_hands_hands_out_again_exactly_what_was_not_ack
     assert [move.result() for move in moves] == [(["e", "f"], ["e", "h"])] * 2
 
 
-def _wait_until_offsets_are_written(store: Path, end: int) -> None:
-    """Both brokers write them every 5 s. A killed Apache RocketMQ hands out again what it has handed out since then."""
-    file = store / "config" / "consumerOffset.json"
+def _wait_until_tables_are_written(store: Path, end: int) -> None:
+    """Offsets and topics, every 5 s. A killed Apache RocketMQ hands out again what it has handed out since then."""
+    file, names = store / "config" / "consumerOffset.json", store / "config" / "topics.json"
 
     def is_written() -> bool:
         try:
-            return set(loads(file.read_bytes())["offsetTable"].get("handed@handed-group", {}).values()) == {end}
+            offsets = loads(file.read_bytes())["offsetTable"].get("handed@handed-group", {})
+            return set(offsets.values()) == {end} and "handed" in loads(names.read_bytes())["topicConfigTable"]
         except (FileNotFoundError, ProtocolError):  # not there yet, or just being replaced
             return False
 
-    wait_until(is_written, within=15, what="offsets are on disk")
+    wait_until(is_written, within=15, what="offsets and topics are on disk")
 
 
 def _move(peer: Peer, directory: Path) -> tuple[list[str], list[str]]:
@@ -317,7 +318,7 @@ def _move(peer: Peer, directory: Path) -> tuple[list[str], list[str]]:
         member.hide("c", 3600)
         member.hide("d", 240)
         if directory.name == "killed":
-            _wait_until_offsets_are_written(embedded.store, 5)
+            _wait_until_tables_are_written(embedded.store, 5)
             embedded.kill_broker()
         embedded.stop()
         at_apache = _at_apache(peer, directory, member)
@@ -340,7 +341,7 @@ def _at_apache(peer: Peer, directory: Path, member: Popping) -> list[str]:
         assert member.attempts["e"] == 2
         JavaClient(peer, apache.name_server).send("handed", *"gh")
         member.pop_until("g", "h", done="g")
-        _wait_until_offsets_are_written(directory / "embedded" / "data", 8)
+        _wait_until_tables_are_written(directory / "embedded" / "data", 8)
         return found
     finally:
         apache.stop()

@@ -12,7 +12,8 @@
 # DIR is the home of one cluster: its settings, store, logs and process ids. LIB holds the jars and is shared.
 # JAVA names another java; HEAP another broker heap (1g); SEGMENT another commit-log segment size (1 GiB, sparse);
 # FLUSH=SYNC_FLUSH flushes before it answers; STORE names another store directory (DIR/store); OPTIONS are more options of
-# java; LIB.jsa, if it is there, holds classes in the form that a JVM maps. CONF holds more lines of the broker's configuration, and POM names another pom.xml for `jars`. A broker port P also takes P-2 (fast port) and P+1 (replication).
+# java; LIB.jsa, if it is there, holds classes in the form that a JVM maps. SLACK lengthens sleeps by so many
+# nanoseconds. CONF holds more lines of the broker's configuration, and POM names another pom.xml for `jars`. A broker port P also takes P-2 (fast port) and P+1 (replication).
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -26,7 +27,11 @@ run() { # run NAME CLASS ARGS...: in the background, in a session of its own, it
   if [[ -s $lib.jsa ]]; then more+=(-XX:SharedArchiveFile="$lib.jsa"); fi
   : >"$dir/logs/$name.out" # at once: `await` would find what the process before this one wrote
   # Without TLS, which a test asks for by an option of its own: every start would make a key and a certificate.
-  setsid "$java" -Dtls.server.mode=disabled "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$lib/*" "$@" >"$dir/logs/$name.out" 2>&1 </dev/null &
+  {
+    # What sleeps for a millisecond again and again, as an idle broker does, sleeps longer: Linux alone can do that.
+    if [[ ${SLACK:-} && -w /proc/self/timerslack_ns ]]; then echo "$SLACK" >/proc/$BASHPID/timerslack_ns; fi
+    exec setsid "$java" -Dtls.server.mode=disabled "${opts[@]}" ${more[@]+"${more[@]}"} -Duser.home="$dir" -cp "$lib/*" "$@"
+  } >"$dir/logs/$name.out" 2>&1 </dev/null &
   echo $! >"$dir/$name.pid"
 }
 

@@ -112,6 +112,8 @@ class Apache:
         ns_port = self.name_server.rpartition(":")[2]
         self._environment = {**os.environ, "HEAP": heap, **({"STORE": str(store)} if store else {})}
         self._environment |= {"CONF": "\n".join(conf), "OPTIONS": " ".join(options)}
+        if {*toolchain.BRIEF} <= {*options}:
+            self._environment["SLACK"] = str(toolchain.SLACK)
         try:
             if name_server:
                 self._script("join", str(self._lib), ns_port, str(self._port), broker_name)
@@ -178,28 +180,47 @@ def of_tests(directory: Path) -> Apache:
     return Apache(directory, options=options)
 
 
-@contextlib.contextmanager
-def shared(directory: Path) -> Iterator[Apache]:
-    """One for all processes that name this directory: the first one starts it, and the last one stops it.
+class Share:
+    """The share of this process in one broker for all that name the same directory.
 
-    An idle broker needs a twentieth of a core.
+    The first one starts it. The one that gives the last share back stops it: an idle broker needs a tenth of a core.
     """
-    users = directory / "apache-and-its-users"
+
+    def __init__(self) -> None:
+        self._held: tuple[Path, Apache] | None = None
+
+    def take(self, directory: Path) -> Apache:
+        """The broker; a share that is there is kept."""
+        if self._held is None:
+            with _users(directory) as file:
+                broker, count = pickle.loads(file.read_bytes()) if file.exists() else (None, 0)
+                broker = broker or of_tests(Path(tempfile.mkdtemp(prefix="apache-", dir=directory)))
+                file.write_bytes(pickle.dumps((broker, count + 1)))
+            self._held = directory, broker
+        return self._held[1]
+
+    def give_back(self) -> None:
+        """Nothing happens without a share."""
+        if self._held is None:
+            return
+        (directory, broker), self._held = self._held, None
+        with _users(directory) as file:
+            _, count = pickle.loads(file.read_bytes())
+            file.write_bytes(pickle.dumps((broker, count - 1)))
+            if count == 1:
+                file.unlink()
+                broker.stop()
+
+
+@contextlib.contextmanager
+def _users(directory: Path) -> Iterator[Path]:
+    """The file with the broker and the number of its users, for this process alone."""
     with (directory / "apache.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        broker, count = pickle.loads(users.read_bytes()) if users.exists() else (None, 0)
-        broker = broker or of_tests(Path(tempfile.mkdtemp(prefix="apache-", dir=directory)))
-        users.write_bytes(pickle.dumps((broker, count + 1)))
-    try:
-        yield broker
-    finally:
-        with (directory / "apache.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _, count = pickle.loads(users.read_bytes())
-            users.write_bytes(pickle.dumps((broker, count - 1)))
-            if count == 1:
-                users.unlink()
-                broker.stop()
+        yield directory / "apache-and-its-users"
+
+
+SHARE = Share()
 
 
 class Embedded:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.templates.projects import ROOT, TEMPLATES, installed_as, new, rocketapp, run
-from tests.typing.checkers import CACHE
+from tests.typing.checkers import SHARED
 from tests.unit.asyncapi.official import problems
 from tests.unit.cli.processes import Command
 
@@ -62,7 +62,7 @@ def test_files_hold_the_folders_name_where_rocketapp_came_from_and_no_mark_of_th
 
 def check(project: Path, environment: dict[str, str], *code: str) -> None:
     """What `make test` does there, pyright, and the style."""
-    words = [sys.executable, "-m", "mypy", "--cache-dir", str(CACHE)]
+    words = [sys.executable, "-m", "mypy", *SHARED]
     assert "Success" in run(project, *words, environment=environment)
     assert "0 errors" in run(
         project, sys.executable, "-m", "pyright", "--pythonpath", sys.executable, environment=environment

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-CACHE = ROOT / ".cache/mypy-users"
-"""Of mypy for all that is checked as users check it, generated projects too. The options of `make check` are others:
-each would make the other one's cache void.
+SHARED = (f"--cache-dir={ROOT / '.mypy_cache'}", "--python-version=3.11", "--warn-unreachable")
+"""Options of mypy for all that is checked as users check it, generated projects too: besides `strict` those of
+`make check`, which has read our modules and their libraries before. Others would make each other's cache void.
 """
 Found = Mapping[Path, Mapping[int, str]]
 """File -> line -> the rule that the line breaks, or the first of them."""
@@ -27,7 +27,7 @@ _PROBLEMS = 1
 
 def mypy(files: Sequence[Path]) -> Found:
     """`mypy --strict`, without the settings of this project."""
-    options = ["--strict", f"--cache-dir={CACHE}", "--config-file=", "--no-error-summary", "--show-absolute-path"]
+    options = ["--strict", *SHARED, "--config-file=", "--no-error-summary", "--show-absolute-path"]
     text = _run(["-m", "mypy", *options, *map(str, files)])
     found: dict[Path, dict[int, str]] = defaultdict(dict)
     for match in _MYPY_LINE.finditer(text):

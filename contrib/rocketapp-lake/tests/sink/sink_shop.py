@@ -132,10 +132,10 @@ class Shop:
         await until(lambda: self.ids() == list(numbers))
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool], *, every: float = 0.05) -> None:
     async with asyncio.timeout(200):
         while not holds():  # noqa: ASYNC110 - it waits for files and other threads
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(every)
 
 
 def commits_fail(patch: pytest.MonkeyPatch, problem: Exception, times: int) -> list[Exception]:

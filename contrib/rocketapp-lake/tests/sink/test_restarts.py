@@ -55,7 +55,7 @@ async def restarted(broker: Any) -> None:
 async def feed(app: RocketApp, sent: list[int], ended: asyncio.Event) -> None:
     for number in itertools.count():
         with suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), 0.02)
+            await asyncio.wait_for(ended.wait(), 0.05)
             return
         with suppress(RocketAppError):  # not stored, or perhaps stored
             await app.publish(TOPIC, Order(number, "x"))
@@ -77,7 +77,7 @@ async def test_a_rolling_restart_under_a_sink_loses_and_doubles_nothing(
         loader.close()
     table, watch = tmp_path / "table", Watch()
     app: Any = RocketApp("shop", plugins=[*lake_plugin(), watch])
-    app.sink(TOPIC, table=table, schema=Order, flush_seconds=0.3)
+    app.sink(TOPIC, table=table, schema=Order, flush_seconds=0.5)
 
     def rows(columns: list[str]) -> list[dict[str, Any]]:
         if not DeltaTable.is_deltatable(str(table)):
@@ -87,7 +87,7 @@ async def test_a_rolling_restart_under_a_sink_loses_and_doubles_nothing(
 
     async def goes_on() -> None:
         count = len(rows(["id"]))
-        await until(lambda: len(rows(["id"])) > count + 50)
+        await until(lambda: len(rows(["id"])) > count + 20, every=0.5)
 
     sent: list[int] = []
     ended = asyncio.Event()
@@ -99,7 +99,7 @@ async def test_a_rolling_restart_under_a_sink_loses_and_doubles_nothing(
             await goes_on()
         ended.set()
         await feeding
-        await until(lambda: {*sent} <= {row["id"] for row in rows(["id"])})
+        await until(lambda: {*sent} <= {row["id"] for row in rows(["id"])}, every=0.5)
     places = rows(["_rmq_broker", "_rmq_queue", "_rmq_offset"])
     assert len({tuple(place.values()) for place in places}) == len(places)
     assert {place["_rmq_broker"] for place in places} == {broker.broker_name for broker in brokers}

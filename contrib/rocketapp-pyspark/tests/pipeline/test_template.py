@@ -15,7 +15,7 @@ import copier
 import pytest
 
 from tests.peers.waiting import wait_until
-from tests.typing.checkers import CACHE
+from tests.typing.checkers import SHARED
 
 ROOT = Path(__file__).parents[4]
 TEMPLATE = ROOT / "templates/pipeline"
@@ -83,7 +83,7 @@ def test_the_generated_files_hold_the_name_that_was_given_and_no_mark_of_the_tem
 
 
 def test_the_generated_code_passes_strict_mypy_and_pyright_and_the_style(project: Path) -> None:
-    assert "Success" in Program(project, "mypy", "--cache-dir", str(CACHE), PACKAGE, "tests").ends(0)
+    assert "Success" in Program(project, "mypy", *SHARED, PACKAGE, "tests").ends(0)
     assert "0 errors" in Program(project, "pyright", "--pythonpath", sys.executable).ends(0)
     style = ("--isolated", "--line-length", "120")
     assert "All checks passed" in Program(project, "ruff", "check", "--select", "E,F,W,B,UP", *style).ends(0)

@@ -16,7 +16,7 @@ from rocketapp.wire.command import Command
 from tests.conftest import common
 from tests.peers import toolchain
 from tests.peers.bare import Bare
-from tests.peers.clusters import Apache, Cluster, Embedded, shared
+from tests.peers.clusters import SHARE, Apache, Cluster, Embedded, Share
 from tests.peers.loading import Loader
 from tests.peers.scripted import Scripted
 
@@ -29,12 +29,17 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
 
 
 @pytest.fixture(scope="session")
-def apache(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
+def _share() -> Iterator[Share]:
+    yield SHARE
+    SHARE.give_back()
+
+
+@pytest.fixture(scope="module")
+def apache(java: None, _share: Share, tmp_path_factory: pytest.TempPathFactory) -> Apache:
     problem = toolchain.missing()
     if problem is not None:
         pytest.skip(f"Apache RocketMQ cannot run here: {problem}")
-    with shared(common(tmp_path_factory)) as broker:
-        yield broker
+    return _share.take(common(tmp_path_factory))
 
 
 @pytest.fixture(autouse=True)
