@@ -272,7 +272,8 @@ class _Marks:
     @staticmethod
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(item: pytest.Item) -> None:
-        if shares(item.nodeid) not in _with_apache(item.session):
+        # What runs together in one of several processes does so without a pause; in one process it does not.
+        if hasattr(item.config, "workerinput") and shares(item.nodeid) not in _with_apache(item.session):
             SHARE.give_back()
 
 
