@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TypeVar
 
 from rocketapp.client.instance import ClientInstance
@@ -17,6 +17,8 @@ T = TypeVar("T")
 S = TypeVar("S")
 TIMEOUT = 5.0
 """Seconds that one answer may take (Java's admin tool: 5)."""
+MOST_NAMED = 3
+"""Names of members, queues or topics that a line tells; the rest are counted."""
 AT_ONCE = 32
 """Most questions that are under way."""
 
@@ -116,6 +118,12 @@ class AdminCluster:
             return await ask(await self.connection(queue.broker_name), queue, self.timeout)
 
         return dict(zip(asked, await at_once(one, asked), strict=True))
+
+
+def first_of(some: Collection[object]) -> str:
+    """The first of them, and how many there are beyond those."""
+    more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
+    return ", ".join(map(str, list(some)[:MOST_NAMED])) + more
 
 
 async def at_once(work: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:

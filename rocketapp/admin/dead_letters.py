@@ -48,18 +48,20 @@ class StoredDeadLetter:
     message: Message
 
     @property
+    def queue(self) -> MessageQueue:
+        """Where it lies."""
+        assert self.message.queue is not None  # it was pulled
+        return self.message.queue
+
+    @property
     def place(self) -> str:
         """`broker:queue:offset`, by which commands name it."""
-        queue = self.message.queue
-        assert queue is not None  # it was pulled
-        return f"{queue.broker_name}:{queue.queue_id}:{self.message.offset}"
+        return f"{self.queue.broker_name}:{self.queue.queue_id}:{self.message.offset}"
 
     @property
     def mark(self) -> str:
         """What its copies carry. Dead letters of two groups may have one place, and go to one topic."""
-        queue = self.message.queue
-        assert queue is not None  # it was pulled
-        return f"{queue.topic}@{self.place}"
+        return f"{self.queue.topic}@{self.place}"
 
     @property
     def topic(self) -> str:
@@ -154,9 +156,7 @@ async def find(cluster: AdminCluster, group: str, wanted: str) -> StoredDeadLett
 
 def as_delivered(letter: StoredDeadLetter, group: str) -> Message:
     """The message as a handler of the group would get it, at its first attempt."""
-    message = letter.message
-    queue = message.queue
-    assert queue is not None  # it was pulled
+    message, queue = letter.message, letter.queue
     message.queue = queue._replace(topic=retry_topic(group) if letter.topic else queue.topic)
     message.reconsume_times = 0
     return message

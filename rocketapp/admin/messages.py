@@ -50,9 +50,6 @@ async def read(cluster: AdminCluster, queue: MessageQueue, begin: int, end: int)
             offset=begin,
             max_messages=min(MOST_MESSAGES, end - begin),
             sys_flag=FLAG_SUBSCRIPTION,
-            commit_offset=0,
-            suspend_ms=0,
-            sub_version=0,
             expression=ALL_TAGS,
             broker_name=queue.broker_name,
         )

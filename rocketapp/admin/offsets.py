@@ -7,12 +7,12 @@ moved only by a broker that does it by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
+from rocketapp.admin.cluster import AdminCluster, AdminError, at_once, first_of
 from rocketapp.admin.groups import is_broadcasting, live_members
 from rocketapp.admin.messages import at_time, limits
 from rocketapp.client.calls import admin, offsets
@@ -24,8 +24,6 @@ from rocketapp.wire.requests.statistics import ConnectedClient
 
 Target = Literal["first", "last"] | int | datetime
 """Where a group is to go on: the oldest message, behind the newest, at an offset, at a time."""
-MOST_NAMED = 3
-"""Members or queues that an error names; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +127,7 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
     if failures:
         done, reason = len(moves) - len(failures), next(iter(failures.values()))
         raise AdminError(
-            f"{done} queues of group {plan.group} are set, and {_first(failures)} are not ({reason}): "
+            f"{done} queues of group {plan.group} are set, and {first_of(failures)} are not ({reason}): "
             "the same command sets those as well"
         )
     if not members and (joined := await live_members(cluster, plan.group)):
@@ -138,17 +136,11 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
 
 def _live(group: str, members: Sequence[ConnectedClient], broker: str) -> AdminError:
     """The group has members, and this broker cannot move them."""
-    names = _first([f"{one.client_id} at {one.address}" for one in members])
+    names = first_of([f"{one.client_id} at {one.address}" for one in members])
     return AdminError(
         f"group {group} has live members ({names}), which would commit over it, and broker {broker} cannot move them: "
         "stop them, then reset"
     )
-
-
-def _first(some: Collection[object]) -> str:
-    """The first of them, and how many there are beyond those."""
-    more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
-    return ", ".join(map(str, list(some)[:MOST_NAMED])) + more
 
 
 async def _check_brokers_can_move(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
+from rocketapp.admin.cluster import AdminCluster, AdminError, at_once, first_of
 from rocketapp.client.calls import admin, replication
 from rocketapp.errors import BrokerError, TransportError
 from rocketapp.model.names import DEFAULT_TOPIC
@@ -22,7 +22,6 @@ SENDS_GO_ON = 5
 """Looks in a row, a second apart, in which the log grows, until that is said to be no accident."""
 _TIMERS_LATE_MS = 10_000
 """A slave asks for the progress of timers every 3 s, and answers when it has the log."""
-_MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,23 +200,18 @@ def missing(master: Held, slave: Held) -> Iterator[str]:
     topics = master.topics - slave.topics - {DEFAULT_TOPIC}  # of which each broker has its own, or none
     for what, absent in (("topic", topics), ("group", master.groups - slave.groups)):
         if absent:
-            yield f"{what} {_named(sorted(absent))}"
+            yield f"{what} {first_of(sorted(absent))}"
     late = sorted(
         {key for (key, queue), offset in master.offsets.items() if slave.offsets.get((key, queue), 0) != offset}
     )
     if late:
-        yield f"committed offsets of {_named(late)}"
+        yield f"committed offsets of {first_of(late)}"
     levels = sorted(level for level, offset in master.delays.items() if slave.delays.get(level, 0) < offset)
     if levels:
-        yield f"progress of delay level {_named(list(map(str, levels)))}"
+        yield f"progress of delay level {first_of(levels)}"
     (done_ms, read), (slave_done_ms, slave_read) = master.timers, slave.timers
     if slave_read < read or slave_done_ms < done_ms - _TIMERS_LATE_MS:
         yield "progress of timers"
-
-
-def _named(names: list[str]) -> str:
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(names[:_MOST_NAMED]) + more
 
 
 def steps(fleet: Fleet, successor: Copy) -> list[str]:

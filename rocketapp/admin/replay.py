@@ -101,9 +101,8 @@ class Replay:
             await self._complete(self._state.window)
         is_new = letter.place not in self._state.singly and not self._is_passed(letter.place)
         if is_new:
-            assert letter.message.queue is not None  # it was pulled
             try:
-                await self._send_window(letter.message.queue, [letter], is_single=True)
+                await self._send_window(letter.queue, [letter], is_single=True)
             except AdminError:  # it is not stored: others need not wait for what mends that
                 self._state.window = None
                 self._file.write(self._state)
@@ -223,8 +222,7 @@ class Replay:
                 return
 
     async def _ask(self, letter: StoredDeadLetter, member: str) -> DirectResult:
-        message, queue = letter.message, letter.message.queue
-        assert queue is not None  # it was pulled
+        message, queue = letter.message, letter.queue
         group, name = self._state.group, self._state.name
         of_broker = (message.offset_message_id, queue.topic, queue.broker_name, message.offset)
         request = DirectRequest(group, member, *of_broker, replay=name)
@@ -242,7 +240,7 @@ class Replay:
 
     async def _send_one(self, letter: StoredDeadLetter, *, reason: str | None = None) -> SendResult:
         """`reason`: why it failed again; a broker makes another dead letter of what has no attempt left."""
-        message, queue = letter.message, letter.message.queue
+        message = letter.message
         properties = dict(replayed_properties(letter, to_group=self._state.to_group))
         if reason is not None:
             properties |= {"rocketapp.reason": reason, "rocketapp.attempts": "1"}
@@ -253,7 +251,7 @@ class Replay:
                 properties,
                 reconsume_times=0 if reason is None else 1,
                 max_reconsume_times=None if reason is None else 0,
-                broker_name=None if queue is None else queue.broker_name,
+                broker_name=letter.queue.broker_name,
                 sys_flag=message.sys_flag & (COMPRESSED | KIND_MASK),
                 flag=message.flag,
             )

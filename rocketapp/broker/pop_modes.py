@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from rocketapp.wire.requests.assignment import PULL, RequestMode
 
 
@@ -36,14 +38,14 @@ class RequestModes:
     def to_json(self) -> dict[str, Any]:
         topics: dict[str, dict[str, Any]] = {}
         for (topic, group), mode in sorted(self._modes.items()):
-            topics.setdefault(topic, {})[group] = mode.to_json()
+            topics.setdefault(topic, {})[group] = msgspec.to_builtins(mode)
         return {"messageRequestModeMap": topics}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError when it is not one."""
         try:
             modes = [
-                RequestMode.from_json(mode)
+                RequestMode.of(mode)
                 for groups in (saved.get("messageRequestModeMap") or {}).values()
                 for mode in groups.values()
             ]

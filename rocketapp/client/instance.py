@@ -39,7 +39,7 @@ from rocketapp.transport.tls import Tls
 from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
-from rocketapp.wire.requests.clients import GroupChanged
+from rocketapp.wire.requests.clients import OfGroup
 from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
 from rocketapp.wire.requests.running_info import (
@@ -311,7 +311,7 @@ class ClientInstance(PoolOwner):
                 raise problem
 
     def _group_changed(self, connection: Connection, request: Command) -> Command | None:
-        if member := self._members.consumer(GroupChanged.from_fields(request.fields).group):
+        if member := self._members.consumer(OfGroup.from_fields(request.fields).group):
             member.members_changed()
         return None
 

@@ -12,7 +12,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from rocketapp.client.calls.ask import ask, ask_unless
+from rocketapp.client.calls.ask import answer_to, ask_unless
 from rocketapp.errors import BrokerError, ConfigError, ProtocolError, RocketAppError, TransportError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DEFAULT_TOPIC
@@ -116,13 +116,12 @@ async def get_route(connection: Connection, topic: str, timeout: float) -> Topic
 
 async def topic_list(connection: Connection, timeout: float) -> list[str]:
     """Every topic that this name server knows, system topics included."""
-    response = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER), timeout)
-    return list(decode_topic_list(response.body))
+    return decode_topic_list(await answer_to(connection, RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, timeout))
 
 
 async def cluster_info(connection: Connection, timeout: float) -> tuple[BrokerData, ...]:
     """Every broker that this name server knows."""
-    return decode_cluster_info((await ask(connection, Command(RequestCode.GET_BROKER_CLUSTER_INFO), timeout)).body)
+    return decode_cluster_info(await answer_to(connection, RequestCode.GET_BROKER_CLUSTER_INFO, timeout))
 
 
 INTERVAL, JITTER = 120.0, 0.1

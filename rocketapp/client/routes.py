@@ -72,8 +72,7 @@ class RouteTable:
 
     def watch(self, topic: str) -> None:
         """Keep this topic's route up to date. Every `watch` needs its `unwatch`."""
-        self._cache.watch(topic, asyncio.get_running_loop().time())
-        self._wake.set()
+        self._tell(self._cache.watch, topic)
 
     def unwatch(self, topic: str) -> None:
         self._cache.unwatch(topic)
@@ -93,17 +92,18 @@ class RouteTable:
 
     def refresh_soon(self, topic: str) -> None:
         """The topic may have changed: ask for its route at once, if it is watched."""
-        self._cache.soon(topic, asyncio.get_running_loop().time())
-        self._wake.set()
+        self._tell(self._cache.soon, topic)
 
     def lacks_a_broker(self, topic: str) -> None:
         """The topic is expected on a broker that its route does not name: ask soon, and a few times after that."""
-        self._cache.lacks_a_broker(topic, asyncio.get_running_loop().time())
-        self._wake.set()
+        self._tell(self._cache.lacks_a_broker, topic)
 
     def unreachable(self, address: str) -> None:
         """This broker cannot be reached: ask soon for the routes that name it."""
-        self._cache.unreachable(address, asyncio.get_running_loop().time())
+        self._tell(self._cache.unreachable, address)
+
+    def _tell(self, change: Callable[[str, float], None], of: str) -> None:
+        change(of, asyncio.get_running_loop().time())
         self._wake.set()
 
     async def run(self) -> None:

@@ -368,8 +368,6 @@ class Brokers(GroupOffsets):
             max_messages=1,
             sys_flag=FLAG_SUBSCRIPTION,
             commit_offset=-1,
-            suspend_ms=0,
-            sub_version=0,
             expression=ALL_TAGS,
             broker_name=queue.broker_name,
         )

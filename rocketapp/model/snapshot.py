@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from operator import add
 from typing import Literal
 
 from rocketapp.model.message_queue import MessageQueue
@@ -34,15 +35,7 @@ class HandlerStats:
         return self.handled + self.uncommitted
 
     def __add__(self, other: HandlerStats) -> HandlerStats:
-        return HandlerStats(
-            self.handled + other.handled,
-            self.retried + other.retried,
-            self.dead_lettered + other.dead_lettered,
-            self.unmatched + other.unmatched,
-            self.dropped + other.dropped,
-            self.filtered + other.filtered,
-            self.uncommitted + other.uncommitted,
-        )
+        return HandlerStats(*map(add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from math import ceil
 from typing import NamedTuple, Protocol
 
+from msgspec.structs import replace
+
 from rocketapp.client.calls.offsets import max_offset
 from rocketapp.client.calls.send import Sent, command, send
 from rocketapp.client.instance import ClientInstance
@@ -30,7 +32,7 @@ from rocketapp.errors import (
 )
 from rocketapp.model.event import Observe, SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import DEFAULT_TOPIC, nearest_levels
+from rocketapp.model.names import nearest_levels
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.selection import RoundRobin
 from rocketapp.producer.targets import Targets
@@ -90,18 +92,17 @@ _NOT_AS_ROUTED = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMIS
 class PreparedSend(NamedTuple):
     """What travels, the same in every attempt."""
 
-    topic: str
+    request: SendRequest
+    """Without its queue and the time of the attempt."""
     body: bytes
-    properties: str
-    sys_flag: int = 0
-    flag: int = 0
-    reconsume_times: int = 0
-    max_reconsume_times: int | None = None
-    batch: bool = False
     reply: bool = False
     """Whether it answers a request: brokers hand it to the client that asked."""
     delay: float = 0.0
     """Seconds that a broker's timer holds it back, counted from the first attempt; 0: not at all."""
+
+    @property
+    def topic(self) -> str:
+        return self.request.topic
 
 
 class Choose(Protocol):
@@ -155,17 +156,22 @@ class Attempts:
         observe: Observe,
         group: str,
         retries: int,
-        topic_queues: int,
         in_flight: InFlight,
         turns: RoundRobin,
-        tasks: Tasks,
         latency: BrokerLatency | None = None,
     ) -> None:
         """`turns`: is told which brokers are silent. `latency`: how long every send to a broker took."""
-        self._in_flight, self._turns, self._tasks = in_flight, turns, tasks
-        self._latency = latency
+        self._in_flight, self._turns, self._latency = in_flight, turns, latency
+        self._probes: Tasks | None = Tasks(client.observe)
+        """None: the producer has stopped, and what still fails is followed by no probe."""
         self._client, self._targets, self._clock, self._observe = client, targets, clock, observe
-        self._group, self._retries, self._topic_queues = group, retries, topic_queues
+        self._group, self._retries = group, retries
+
+    async def stop(self) -> None:
+        """End the probes. A send that is under way may outlive its producer: it ends with the client's connections."""
+        if self._probes is not None:
+            probes, self._probes = self._probes, None
+            await probes.close()
 
     async def queues(self, topic: str, timeout: float) -> Sequence[MessageQueue]:
         """Where this topic can be sent to; SendRefused when that is not known in time."""
@@ -229,9 +235,9 @@ class Attempts:
 
     def _pass_over(self, queue: MessageQueue) -> None:
         """No send that may go to another broker waits for this one, until it answers a probe."""
-        if queue.broker_name not in self._turns.silent:
+        if self._probes is not None and queue.broker_name not in self._turns.silent:
             self._turns.silent.add(queue.broker_name)
-            self._tasks.start(self._probe(queue), f"probe of {queue.broker_name}")
+            self._probes.start(self._probe(queue), f"probe of {queue.broker_name}")
 
     async def _probe(self, queue: MessageQueue) -> None:
         pauses, name = Backoff(_FIRST_PROBE, _LONGEST_PAUSE), queue.broker_name
@@ -264,21 +270,8 @@ class Attempts:
         self._targets.stored(prepared.topic)
 
     def _request(self, prepared: PreparedSend, queue: MessageQueue) -> SendRequest:
-        return SendRequest(
-            producer_group=self._group,
-            topic=prepared.topic,
-            default_topic=DEFAULT_TOPIC,
-            default_queues=self._topic_queues,
-            queue_id=queue.queue_id,
-            sys_flag=prepared.sys_flag,
-            born_ms=int(self._clock.now() * 1000),
-            flag=prepared.flag,
-            properties=prepared.properties,
-            reconsume_times=prepared.reconsume_times,
-            max_reconsume_times=prepared.max_reconsume_times,
-            batch=prepared.batch,
-            broker_name=queue.broker_name,
-        )
+        now_ms = int(self._clock.now() * 1000)
+        return replace(prepared.request, queue_id=queue.queue_id, broker_name=queue.broker_name, born_ms=now_ms)
 
     async def _queues(self, topic: str, end: float) -> Sequence[MessageQueue]:
         # A timeout costs more than all the rest here: only what waits gets one.
@@ -312,7 +305,7 @@ class Attempts:
             raise _AttemptError(problem, perhaps=False, is_permanent=version is not None)
         left_ms = max(1, ceil((due - asyncio.get_running_loop().time()) * 1000))
         timer = f"{names.TIMER_DELAY_MS}{names.NAME_END}{left_ms}{names.ENTRY_END}"
-        return prepared._replace(properties=prepared.properties + timer)
+        return prepared._replace(request=replace(prepared.request, properties=prepared.request.properties + timer))
 
     async def _attempt(self, prepared: PreparedSend, queue: MessageQueue, end: float, due: float) -> Accepted:
         connection = await self._connection(prepared.topic, queue.broker_name, end)

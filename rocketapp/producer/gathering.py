@@ -97,16 +97,15 @@ class Gathering:
         turns: RoundRobin,
         wait: float,
         most_bytes: int,
-        tasks: Tasks,
         tracing: TraceWriter | None = None,
     ) -> None:
         """`wait`: seconds that a pile waits for more, at most half of its timeout; `most_bytes`: those of a pile that
-        waits no longer. `tasks`: of its own.
+        waits no longer.
         """
         self._attempts, self._preparing, self._turns = attempts, preparing, turns
         self._wait, self._most_bytes = wait, most_bytes
         self._destinations: dict[tuple[str, MessageQueue | None], _Destination] = {}
-        self._tasks = tasks
+        self._tasks = Tasks()  # what fails is told to the publishes, and to nobody else
         self._tracing = tracing
 
     async def send(self, message: Outgoing, queue: MessageQueue | None, timeout: float) -> SendResult:
@@ -119,7 +118,9 @@ class Gathering:
         if to is None:
             to = self._destinations[key] = _Destination(message.topic, queue)
         pile = to.open
-        if pile is not None and (pile.size + item.size > self._most_bytes or pile.timeout != timeout):
+        # One that waits for a slow broker has little time left: who comes late would be refused with it.
+        is_late = pile is not None and pile.until - loop.time() < timeout / 2
+        if pile is not None and (is_late or pile.size + item.size > self._most_bytes or pile.timeout != timeout):
             self._close(to)
             pile = None
         if pile is None:
@@ -187,8 +188,10 @@ class Gathering:
         try:
             if left <= 0:
                 raise pile.too_late(to.topic)
-            if pile.items:
-                request = self._preparing.batch(to.topic, pile.items)
+            if items := pile.items:
+                # What is stored has these results, also when every publish gives up as the answer comes.
+                answers = pile.answers
+                request = self._preparing.batch(to.topic, items)
                 sending = self._attempts.send(request, choice(self._turns, to.queue), left)
                 pile.sending = self._tasks.start(sending, f"request for {to.topic}")
                 await asyncio.wait([pile.sending])
@@ -196,8 +199,8 @@ class Gathering:
                     return
                 stored = pile.sending.result()
                 if self._tracing is not None:
-                    self._tracing.sent_batch(to.topic, pile.items, stored)
-                for answer, result in zip(pile.answers, results_of(pile.items, stored), strict=True):
+                    self._tracing.sent_batch(to.topic, items, stored)
+                for answer, result in zip(answers, results_of(items, stored), strict=True):
                     if not answer.done():
                         answer.set_result(result)
         except (SendRefused, SendUnknown) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from rocketapp.clock import Clock
 from rocketapp.config.producer import ProducerConfig
@@ -16,6 +17,7 @@ from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.compression import compress, sys_flag_of
 from rocketapp.wire.layout import TRANSACTION_PREPARED
 from rocketapp.wire.message_id import UniqueIds
+from rocketapp.wire.requests.send import SendRequest
 
 
 class Preparing:
@@ -46,10 +48,13 @@ class Preparing:
         if message.half:
             properties[names.TRAN_MSG], properties[names.PGROUP] = "true", self._group
             sys_flag |= TRANSACTION_PREPARED
-        encoded = self.encoded(message.topic, properties).decode()
-        return message_id, PreparedSend(
-            topic=message.topic, body=body, properties=encoded, sys_flag=sys_flag, delay=message.delay
-        )
+        request = self.request(message.topic, self.encoded(message.topic, properties), sys_flag=sys_flag)
+        return message_id, PreparedSend(request, body, delay=message.delay)
+
+    def request(self, topic: str, properties: bytes, **more: Any) -> SendRequest:
+        """What a broker is told of a body. `more`: see SendRequest."""
+        queues = self._config.topic_queues
+        return SendRequest(self._group, topic, default_queues=queues, properties=properties.decode(), **more)
 
     def item(self, number: int, message: Outgoing) -> PreparedMessage:
         """A message that may travel in a batch; it was checked before. Raises SendRefused for too long properties."""
@@ -63,11 +68,11 @@ class Preparing:
         if len(items) == 1:
             # Alone it may be compressed, and its properties are its own for every broker.
             body, sys_flag = self._compressed(items[0].body)
-            return PreparedSend(topic=topic, body=body, properties=items[0].properties.decode(), sys_flag=sys_flag)
+            return PreparedSend(self.request(topic, items[0].properties, sys_flag=sys_flag), body)
         # Brokers up to 5.3.3 let the properties of the request win over those of its messages.
         wrapper = {names.UNIQ_KEY: self.next_id(), names.WAIT: "true"}
         body = encode_batch((item.body, item.properties, 0) for item in items)
-        return PreparedSend(topic=topic, body=body, properties=names.encode(wrapper).decode(), batch=True)
+        return PreparedSend(self.request(topic, names.encode(wrapper), batch=True), body)
 
     def encoded(self, topic: str, properties: Mapping[str, str]) -> bytes:
         """Raises SendRefused for properties that cannot be written, or are too long."""

@@ -41,7 +41,6 @@ from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
 from rocketapp.state.broker_latency import BrokerLatency
-from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
 from rocketapp.wire.compression import compress
 from rocketapp.wire.message_id import UniqueIds
@@ -81,7 +80,7 @@ class Producer:
         self._random, self._max_inflated_bytes = random, max_inflated_bytes
         self._client, self._config, self._group, self._clock = client, config, group, clock
         latency = BrokerLatency() if config.avoid_slow_brokers else None
-        self._turns, self._probes = RoundRobin(random, latency), Tasks(client.observe)
+        self._turns = RoundRobin(random, latency)
         ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
         self._preparing = Preparing(config, group=group, ids=ids, clock=clock)
         self._targets = Targets(client, config.topic_queues)
@@ -94,10 +93,8 @@ class Producer:
             observe=observe or client.observe,
             group=group,
             retries=config.retries,
-            topic_queues=config.topic_queues,
             in_flight=InFlight(most=config.max_in_flight, most_bytes=config.max_in_flight_bytes),
             turns=self._turns,
-            tasks=self._probes,
             latency=latency,
         )
         self._gathering: Gathering | None = None
@@ -110,7 +107,6 @@ class Producer:
                 turns=self._turns,
                 wait=config.gather,
                 most_bytes=min(config.gather_bytes, config.max_message_bytes),
-                tasks=Tasks(client.observe),
                 tracing=self._tracing,
             )
         self.transactions: Transactions = Transactions(
@@ -151,7 +147,7 @@ class Producer:
     async def stop(self) -> None:
         if self._gathering is not None:
             await self._gathering.stop()
-        await self._probes.close()
+        await self._attempts.stop()
         await self.transactions.stop()
         if self._requests is not None:
             self._requests.stop()
@@ -203,16 +199,15 @@ class Producer:
         """
         complete = dict(properties)
         message_id = complete.setdefault(names.UNIQ_KEY, self._preparing.next_id())
-        prepared = PreparedSend(
-            topic=topic,
-            body=body,
-            properties=self._preparing.encoded(topic, complete).decode(),
+        request = self._preparing.request(
+            topic,
+            self._preparing.encoded(topic, complete),
             sys_flag=sys_flag,
             flag=flag,
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
         )
-        choose = InTurn(self._turns, prefer=broker_name)
+        prepared, choose = PreparedSend(request, body), InTurn(self._turns, prefer=broker_name)
         return result_of(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
 
     async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:

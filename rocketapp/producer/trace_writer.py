@@ -94,7 +94,7 @@ class TraceWriter:
         """A message that travelled by itself is stored."""
         topic = message.topic
         if topic != self.traces.topic and _is_traced(accepted):
-            raw, size = prepared.properties.encode(), len(prepared.body)
+            raw, size = prepared.request.properties.encode(), len(prepared.body)
             self._add(topic, accepted, [(raw, size, accepted.sent.response.message_id)], _kind_of(message))
 
     def sent_batch(self, topic: str, batch: Sequence[PreparedMessage], accepted: Accepted) -> None:

@@ -124,13 +124,8 @@ class PopQueue(ProcessQueue[M]):
     # What is done.
 
     def finish(self, message: M) -> None:
-        hand_out = self._hand_outs.pop(message, None)
-        if hand_out is None:
-            return
-        self.size -= message.size
-        self._is_done(hand_out, message)
-        if self._watchers:
-            self._tell()
+        if message in self._hand_outs:
+            self.finish_all((message,))
 
     def finisher(self, counters: HandlerStats) -> Callable[[M], None]:
         pop = self._hand_outs.pop

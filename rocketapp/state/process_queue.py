@@ -129,11 +129,8 @@ class ProcessQueue(Generic[M]):
 
     def finish(self, message: M) -> None:
         """Forget a handled message."""
-        if self._unfinished.pop(message.offset, None) is not None:
-            self.size -= message.size
-            if self._watchers:
-                self._tell()
-            self._go_on((message,))
+        if message.offset in self._unfinished:
+            self.finish_all((message,))
 
     def finisher(self, counters: HandlerStats) -> Callable[[M], None]:
         """A function that forgets one handled message and counts it.

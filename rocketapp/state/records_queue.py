@@ -45,10 +45,6 @@ class RecordsQueue(ProcessQueue[P]):
                 taken.append(new)
         return taken
 
-    def finish(self, message: P) -> None:
-        """Forget records of which every message is handled."""
-        self.finish_all((message,))
-
     def finish_all(self, messages: Iterable[P]) -> None:
         """Forget records of which every message is handled. A part of those that were put together finishes nothing."""
         for records in messages:

@@ -93,11 +93,4 @@ def tls_of(config: ClientConfig) -> Tls | None:
         return None
     if config.key_file and not config.cert_file:
         raise ConfigError("client.cert_file", "is empty, and client.key_file is set: name the certificate as well")
-    return make_tls(
-        ca_file=config.ca_file,
-        cert_file=config.cert_file,
-        key_file=config.key_file,
-        key_password=config.key_password,
-        server_name=config.tls_server_name,
-        verify=config.tls_verify,
-    )
+    return make_tls(config)

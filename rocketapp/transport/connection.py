@@ -19,8 +19,8 @@ from rocketapp.errors import ConnectionLostError, FrameTooLargeError, ProtocolEr
 from rocketapp.transport.access import Access
 from rocketapp.transport.stream import Stream
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.command import Command, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import FrameReader, encode
 
 IDLE_TIMEOUT = 120.0
 """A connection ends after this many seconds without a whole frame received and without a write (Java:

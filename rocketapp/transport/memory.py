@@ -1,7 +1,6 @@
 """A network inside one process: the embedded broker of a test, and the faults of a simulation.
 
-Bytes arrive in order and not before the loop's next turn, as over TCP. With a `random` the seed also
-chooses where they are split and joined, and how long they take. `cut` ends connections. `hold` makes them
+Bytes arrive in order and not before the loop's next turn, as over TCP. `cut` ends connections. `hold` makes them
 half-open: nothing arrives and neither end is told, until `release`. Each end runs in the contextvars context of
 its dialler or listener, so that a simulation can tell the processes apart that share its loop.
 """
@@ -12,7 +11,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context, copy_context
-from random import Random
 
 from rocketapp.errors import ConnectError
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, Dial, MakeReceiver, Receiver, join_address
@@ -152,11 +150,9 @@ class MemoryListening:
 class MemoryNetwork:
     """Addresses, their listeners, and the addresses and links that are held."""
 
-    def __init__(self, random: Random | None = None, *, latency: float = 0.0) -> None:
-        """`latency`: most seconds until bytes arrive. It needs a `random`, which chooses the time of each delivery."""
-        self._random, self._latency = random, latency
+    def __init__(self) -> None:
         self.slowness: float = 0.0
-        """Seconds that everything takes longer, beside the latency."""
+        """Seconds that everything takes."""
         self._refusing: set[str] = set()
         self._listeners: dict[str, tuple[MakeReceiver, Context]] = {}
         self._streams: dict[MemoryStream, None] = {}
@@ -184,7 +180,7 @@ class MemoryNetwork:
             async with asyncio.timeout(timeout):
                 while self.is_held(*names):
                     await self._released.wait()
-                await asyncio.sleep(self._delay())
+                await asyncio.sleep(self.delay())
         except TimeoutError:
             raise ConnectError(address, f"no connection within {timeout:g} s") from None
         make_receiver, context = (
@@ -243,7 +239,7 @@ class MemoryNetwork:
 
     def later(self, deliver: Callable[[], None], context: Context) -> None:
         """Call `deliver` when bytes that leave now arrive: at the loop's next turn or later."""
-        delay = self._delay()
+        delay = self.delay()
         loop = asyncio.get_running_loop()
         if delay:
             loop.call_later(delay, deliver, context=context)
@@ -258,20 +254,11 @@ class MemoryNetwork:
 
     def portion(self, inbox: deque[bytes]) -> bytes:
         """Take the bytes from the inbox that arrive in one piece."""
-        if self._random is None:
-            return inbox.popleft()
-        joined = b"".join(inbox.popleft() for _ in range(self._random.randint(1, len(inbox))))
-        if self._random.random() < 0.5:
-            at = self._random.randint(1, len(joined))
-            if joined[at:]:
-                inbox.appendleft(joined[at:])
-            joined = joined[:at]
-        return joined
+        return inbox.popleft()
 
-    def _delay(self) -> float:
-        if self._random is None or not self._latency:
-            return self.slowness
-        return self.slowness + self._random.uniform(0.0, self._latency)
+    def delay(self) -> float:
+        """Seconds that the bytes of one delivery take."""
+        return self.slowness
 
     def _free_port(self) -> int:
         self._port += 1

@@ -10,6 +10,7 @@ import ssl
 from pathlib import Path
 from typing import NamedTuple
 
+from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError
 
 _EXPIRED, _NOT_YET_VALID, _OTHER_HOST, _OTHER_ADDRESS = 10, 9, 62, 64
@@ -24,20 +25,13 @@ class Tls(NamedTuple):
     """The name that servers' certificates must carry; empty: the host of the address."""
 
 
-def make_tls(
-    *,
-    ca_file: str = "",
-    cert_file: str = "",
-    key_file: str = "",
-    key_password: str = "",
-    server_name: str = "",
-    verify: bool = True,
-) -> Tls:
+def make_tls(config: ClientConfig) -> Tls:
     """Reads the files, which are PEM. Raises ConfigError that names the option and the file.
 
     Without `ca_file` the authorities of the system are trusted; without `key_file` the key is in `cert_file`.
     """
     # With a file only its authorities: a public authority must not be able to name a server of this cluster.
+    ca_file = config.ca_file
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if ca_file else ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_file:
@@ -46,12 +40,12 @@ def make_tls(
             context.load_verify_locations(ca_file)
         except ssl.SSLError as error:
             raise ConfigError("client.ca_file", f"{ca_file} holds no certificate in PEM: {_words(error)}") from None
-    if cert_file:
-        load_own(context, cert_file, key_file, key_password)
-    if not verify:
+    if config.cert_file:
+        load_own(context, config.cert_file, config.key_file, config.key_password)
+    if not config.tls_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    return Tls(context, server_name)
+    return Tls(context, config.tls_server_name)
 
 
 def load_own(context: ssl.SSLContext, cert_file: str, key_file: str, key_password: str, table: str = "client") -> None:

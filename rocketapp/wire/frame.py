@@ -1,4 +1,7 @@
-"""Splits a stream into commands, however its bytes are divided.
+"""The frames around commands: written, and found in a stream however its bytes are divided.
+
+A frame is `length(4) serializer(1) header-length(3) header body`. The length does
+not include its own 4 bytes. Java: RemotingCommand.
 
 Rule: no byte is parsed twice. While a frame is incomplete, its bytes are only
 collected. A length is checked as soon as it has arrived, and memory is never allocated in advance.
@@ -6,14 +9,43 @@ collected. A length is checked as soon as it has arrived, and memory is never al
 
 from __future__ import annotations
 
-from rocketapp.errors import FrameTooLargeError, ProtocolError
-from rocketapp.wire.command import Command, decode
+import struct
 
+from rocketapp.errors import FrameTooLargeError, ProtocolError
+from rocketapp.wire import header_binary, header_json
+from rocketapp.wire.command import BINARY, JSON, Command
+
+_PREFIX = struct.Struct(">iI")
+_LONGEST_HEADER = 0xFFFFFF
 _SMALLEST = 4  # serializer and header length
 _LARGEST_REAL = 0x1000_0000
 """Bytes of a frame above which its length is rather the beginning of something else."""
 _HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ")
 _TLS_RECORDS, _TLS_MAJOR = range(0x14, 0x18), 3
+
+
+def encode(command: Command) -> bytes:
+    """The whole frame. Raises ProtocolError when the header is too long.
+
+    A code above 32767 is always written with a JSON header: the
+    binary form has 16 bits for it, and every decoder reads both forms.
+    """
+    is_binary = command.serializer == BINARY and command.code <= header_binary.LARGEST_CODE
+    header = header_binary.encode(command) if is_binary else header_json.encode(command)
+    size = len(header)
+    if size > _LONGEST_HEADER:
+        raise ProtocolError(f"command header of {size} bytes, limit {_LONGEST_HEADER}")
+    body = command.body
+    return b"".join((_PREFIX.pack(4 + size + len(body), is_binary << 24 | size), header, body))
+
+
+def decode(serializer: int, header: bytes, body: bytes) -> Command:
+    """The command in a frame. Raises ProtocolError when its header is damaged."""
+    if serializer == JSON:
+        return header_json.decode(header, body)
+    if serializer == BINARY:
+        return header_binary.decode(header, body)
+    raise ProtocolError(f"unknown serializer {serializer} of a command header")
 
 
 class FrameReader:

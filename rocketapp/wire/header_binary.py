@@ -8,9 +8,9 @@ length 0 means null. Java: RocketMQSerializable, LanguageCode.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
 
 from rocketapp.errors import ProtocolError
+from rocketapp.wire.command import BINARY, Command
 
 LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
@@ -27,27 +27,13 @@ _SHORT = struct.Struct(">h")
 _LONGEST_NAME = 0x7FFF
 
 
-class BinaryHeader(NamedTuple):
-    """A decoded command header."""
-
-    code: int
-    fields: dict[str, str] | None
-    flag: int
-    language: str
-    opaque: int
-    remark: str | None
-    version: int
-
-
-def encode(
-    *, code: int, fields: dict[str, str] | None, flag: int, language: str, opaque: int, remark: str | None, version: int
-) -> bytes:
-    """One header. `code` must fit into 16 bits; `version` is cut to 16 bits, as in Java."""
-    number = _NUMBERS.get(language, _OTHER)
-    short_version = (version + 0x8000 & 0xFFFF) - 0x8000
-    text = (remark or "").encode("utf-8", "replace")
-    ext = b"".join(map(_entry, fields.items())) if fields else b""
-    fixed = _FIXED.pack(code, number, short_version, opaque, flag)
+def encode(command: Command) -> bytes:
+    """The header of a command. Its code must fit into 16 bits; its version is cut to 16 bits, as in Java."""
+    number = _NUMBERS.get(command.language, _OTHER)
+    short_version = (command.version + 0x8000 & 0xFFFF) - 0x8000
+    text = (command.remark or "").encode("utf-8", "replace")
+    ext = b"".join(map(_entry, command.fields.items())) if command.fields else b""
+    fixed = _FIXED.pack(command.code, number, short_version, command.opaque, command.flag)
     return b"".join((fixed, _INT.pack(len(text)), text, _INT.pack(len(ext)), ext))
 
 
@@ -58,8 +44,8 @@ def _entry(item: tuple[str, str]) -> bytes:
     return b"".join((_SHORT.pack(len(name)), name, _INT.pack(len(value)), value))
 
 
-def decode(data: bytes) -> BinaryHeader:
-    """Decode one header; bytes after it are ignored. Raises ProtocolError when it is damaged."""
+def decode(data: bytes, body: bytes) -> Command:
+    """The command with this header, behind which bytes are ignored. Raises ProtocolError when it is damaged."""
     try:
         code, number, version, opaque, flag = _FIXED.unpack_from(data)
         remark, at = _text(data, _FIXED.size, _INT)
@@ -68,7 +54,8 @@ def decode(data: bytes) -> BinaryHeader:
         raise ProtocolError(f"binary command header ends after {len(data)} bytes") from None
     language = LANGUAGES[number] if 0 <= number < len(LANGUAGES) else "OTHER"
     fields = _decode_fields(data, at + 4, length) if length else None
-    return BinaryHeader(code, fields, flag, language, opaque, remark or None, version)
+    known = {"opaque": opaque, "flag": flag, "version": version, "serializer": BINARY}
+    return Command(code, fields, body, remark=remark or None, language=language, **known)
 
 
 def _decode_fields(data: bytes, at: int, length: int) -> dict[str, str]:

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 
 from rocketapp.errors import ProtocolError
+from rocketapp.wire.command import Command
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -35,29 +36,43 @@ _write = msgspec.json.Encoder().encode
 _read = msgspec.json.Decoder(JsonHeader).decode
 
 
-def encode(
-    *, code: int, fields: dict[str, str] | None, flag: int, language: str, opaque: int, remark: str | None, version: int
-) -> bytes:
-    """One header as UTF-8 JSON."""
+def encode(command: Command) -> bytes:
+    """The header of a command as UTF-8 JSON."""
     unset = msgspec.UNSET
-    ext = unset if fields is None else fields
+    ext = unset if command.fields is None else command.fields
+    remark = unset if command.remark is None else command.remark
+    header = JsonHeader(
+        command.code, ext, command.flag, command.language, command.opaque, remark, "JSON", command.version
+    )
     try:
-        return _write(
-            JsonHeader(code, ext, flag, language, opaque, unset if remark is None else remark, "JSON", version)
-        )
+        return _write(header)
     except UnicodeEncodeError:
         # A string with lone surrogates, such as an error with a file name in it, must not end the connection.
-        ext = unset if fields is None else {_clean(name): _clean(value) for name, value in fields.items()}
-        text = unset if remark is None else _clean(remark)
-        return _write(JsonHeader(code, ext, flag, _clean(language), opaque, text, "JSON", version))
+        if command.fields is not None:
+            header.extFields = {_clean(name): _clean(value) for name, value in command.fields.items()}
+        if command.remark is not None:
+            header.remark = _clean(command.remark)
+        header.language = _clean(command.language)
+        return _write(header)
 
 
-def decode(data: bytes) -> JsonHeader:
-    """Decode one header. Raises ProtocolError when it is unreadable."""
+def decode(data: bytes, body: bytes) -> Command:
+    """The command with this header. Raises ProtocolError when it is unreadable."""
     try:
-        return _read(data)
+        read = _read(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return _decode_tolerantly(data)
+        read = _decode_tolerantly(data)
+    ext = read.extFields
+    return Command(
+        read.code,
+        ext if isinstance(ext, dict) else None,
+        body,
+        remark=read.remark if isinstance(read.remark, str) else None,
+        opaque=read.opaque,
+        flag=read.flag,
+        language=read.language,
+        version=read.version,
+    )
 
 
 def _decode_tolerantly(data: bytes) -> JsonHeader:

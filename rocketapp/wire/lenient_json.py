@@ -9,17 +9,22 @@ Malformed or too deeply nested input raises ProtocolError and no other exception
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from typing import Any, Self
 
 import msgspec
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.fields import Int32, java_names
 
 DEEPEST = 64
 """Most levels of nesting."""
+
+dump: Callable[[Any], bytes] = msgspec.json.Encoder(order="sorted").encode
+"""The bytes of a value in standard JSON, its members sorted as Java's are."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
@@ -55,14 +60,13 @@ def dump_queue_map(items: Mapping[MessageQueue, Any]) -> msgspec.Raw:
 
     The result can be a member of a value that msgspec encodes.
     """
-    encode = msgspec.json.encode
-    entries = [
-        encode({"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic})
-        + b":"
-        + encode(value)
-        for queue, value in items.items()
-    ]
+    entries = [dump(queue_members(queue)) + b":" + dump(value) for queue, value in items.items()]
     return msgspec.Raw(b"{" + b",".join(entries) + b"}")
+
+
+def queue_members(queue: MessageQueue) -> dict[str, Any]:
+    """A queue as an object of Java's."""
+    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
 def queue_of(members: Any) -> MessageQueue:
@@ -98,6 +102,31 @@ def int32_of(value: Any) -> int:
     if not -(2**31) <= number < 2**31:
         raise ValueError(f"{number} does not fit into 32 bits")
     return number
+
+
+class Members(msgspec.Struct, frozen=True, rename=java_names(broker_name="brokerName")):
+    """The members of an object, an attribute each. One that is missing or null has the default of its attribute."""
+
+    def encode(self) -> bytes:
+        return dump(self)
+
+    @classmethod
+    def of(cls, members: Any) -> Self:
+        """From decoded members. Raises AttributeError, KeyError, TypeError or ValueError for others."""
+        found = []
+        for one in _attributes(cls):
+            value = members.get(one.encode_name)
+            if value is not None:
+                found.append(_READERS[one.type](value))
+            elif one.default is not msgspec.NODEFAULT:
+                found.append(one.default)
+            else:
+                raise KeyError(one.encode_name)
+        return cls(*found)
+
+
+_attributes = cache(msgspec.structs.fields)
+_READERS: dict[Any, Callable[[Any], Any]] = {str: text_of, int: int64_of, Int32: int32_of, float | None: float}
 
 
 class _Reader:
@@ -137,38 +166,25 @@ class _Reader:
         raise self._problem("a value")
 
     def _object(self, depth: int) -> dict[Any, Any]:
-        self._at += 1
         found: dict[Any, Any] = {}
-        if self._next() == "}":
-            self._at += 1
-            return found
-        while True:
+        for _ in self._places("}"):
             key = _frozen(self._value(depth + 1))
             self._expect(":")
             found[key] = self._value(depth + 1)
-            if self._ends("}"):
-                return found
+        return found
 
     def _array(self, depth: int) -> list[Any]:
-        self._at += 1
-        found: list[Any] = []
-        if self._next() == "]":
-            self._at += 1
-            return found
-        while True:
-            found.append(self._value(depth + 1))
-            if self._ends("]"):
-                return found
+        return [self._value(depth + 1) for _ in self._places("]")]
 
-    def _ends(self, bracket: str) -> bool:
-        """Skip a comma, the bracket, or both; return whether the bracket was there."""
-        has_comma = self._next() == ","
-        if has_comma:
+    def _places(self, bracket: str) -> Iterator[None]:
+        """Each place at which an item begins, up to and with the closing bracket."""
+        self._at += 1
+        while self._next() != bracket:
+            yield
+            if self._next() != ",":
+                break
             self._at += 1
-        if has_comma and self._next() != bracket:
-            return False
         self._expect(bracket)
-        return True
 
     def _string(self) -> str:
         match = _STRING.match(self._source, self._at)

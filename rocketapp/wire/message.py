@@ -210,7 +210,8 @@ class Message:
     @property
     def message_id(self) -> str:
         """The unique id from the producer; the broker's id when the message has none."""
-        return names.unique_id_of(self.raw_properties) or self.offset_message_id
+        raw = names.unique_id_of(self.raw_properties)
+        return self.offset_message_id if raw is None else raw.decode("utf-8", "replace")
 
     @property
     def offset_message_id(self) -> str:
@@ -356,7 +357,8 @@ def stub_of(message: Message) -> Stub:
 def id_and_failed(stub: Stub) -> tuple[str, int]:
     """The id of the message, and its failed attempts when the stub was made."""
     raw, head = stub
-    message_id = names.unique_id_of(raw)
+    unique = names.unique_id_of(raw)
+    message_id = None if unique is None else unique.decode("utf-8", "replace")
     if isinstance(head, bytes):
         return message_id or _offset_id(FIXED.unpack(head)), FAILED.unpack_from(head)[0]
     return message_id or _offset_id(head), head[12]

@@ -18,6 +18,7 @@ from rocketapp.wire import properties
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.layout import decode_record, encode_record
+from rocketapp.wire.lenient_json import dump
 
 _SYSTEM_TOPICS = FORBIDDEN_TOPICS | {"TBW102", "BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"}
 _SYSTEM_PREFIXES = ("rmq_sys_", "CID_RMQ_SYS_")
@@ -48,8 +49,6 @@ _BODIES = frozenset(
 """Requests whose body is JSON with names in it."""
 _OF_POPPED = frozenset({RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME})
 _LEGAL = r"[%|a-zA-Z0-9_-]*"
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class Namespace:
@@ -93,7 +92,7 @@ class Namespace:
                 fields["i"] = self._sent_properties(fields.get("i", ""))
             request.fields = fields
         if request.code in _BODIES:
-            request.body = _encode(_deeply(msgspec.json.decode(request.body), self.wrap))
+            request.body = dump(_deeply(msgspec.json.decode(request.body), self.wrap))
 
     def body(self, body: bytes) -> bytes:
         """Wrap the names in the JSON body of an answer of ours, which may have queues as keys."""

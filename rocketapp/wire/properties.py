@@ -7,7 +7,7 @@ own properties are listed here (Java: MessageConst).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rocketapp.errors import ProtocolError
 
@@ -29,10 +29,8 @@ NAME_END, ENTRY_END = "\x01", "\x02"
 LONGEST = 32767
 """Most bytes of encoded properties, because their length is a signed 16-bit number."""
 
-_TAG_INSIDE, _TAG_FIRST = b"\x02TAGS\x01", b"TAGS\x01"
+_TAG_INSIDE = b"\x02TAGS\x01"
 _NO_VALUE = (b"", b"\x02")
-_ID_INSIDE, _ID_FIRST = b"\x02UNIQ_KEY\x01", b"UNIQ_KEY\x01"
-_KEYS_INSIDE, _KEYS_FIRST = b"\x02KEYS\x01", b"KEYS\x01"
 
 
 def encode(properties: Mapping[str, str | None]) -> bytes:
@@ -72,43 +70,36 @@ def decode(raw: bytes) -> dict[str, str]:
     return found
 
 
-def tag_of(raw: bytes) -> bytes | None:
-    """The tag in encoded properties; None without a tag. The other properties are not decoded."""
-    start = raw.rfind(_TAG_INSIDE)
-    if start >= 0:
-        start += 6
-    elif raw.startswith(_TAG_FIRST):
-        start = 5
-    else:
-        return None
-    end = raw.find(b"\x02", start)
-    tag = raw[start:] if end < 0 else raw[start:end]
-    if tag:
-        return tag
-    # An empty value counts as absent, so an earlier entry with this name may count.
-    earlier = decode(raw).get(TAGS)
-    return None if earlier is None else earlier.encode()
+def reader_of(name: str) -> Callable[[bytes], bytes | None]:
+    """A function that finds one value in encoded properties; None without it. It does not decode the other ones."""
+    first = f"{name}\x01".encode()
+    inside = b"\x02" + first
+    behind_inside, behind_first = len(inside), len(first)
+
+    def read(raw: bytes) -> bytes | None:
+        start = raw.rfind(inside)
+        if start >= 0:
+            start += behind_inside
+        elif raw.startswith(first):
+            start = behind_first
+        else:
+            return None
+        end = raw.find(b"\x02", start)
+        value = raw[start:] if end < 0 else raw[start:end]
+        if value:
+            return value
+        # An empty value counts as absent, so an earlier entry with this name may count.
+        earlier = decode(raw).get(name)
+        return None if earlier is None else earlier.encode()
+
+    return read
 
 
-def value_of(raw: bytes, entry: bytes) -> bytes | None:
-    """The value of one property in encoded ones; None without. The other properties are not decoded.
-
-    `entry`: how it begins, its name between the two separators.
-    """
-    start = raw.rfind(entry)
-    if start >= 0:
-        start += len(entry)
-    elif raw.startswith(entry[1:]):
-        start = len(entry) - 1
-    else:
-        return None
-    end = raw.find(b"\x02", start)
-    value = raw[start:] if end < 0 else raw[start:end]
-    if value:
-        return value
-    # An empty value counts as absent, so an earlier entry with this name may count.
-    earlier = decode(raw).get(entry[1:-1].decode())
-    return None if earlier is None else earlier.encode()
+tag_of: Callable[[bytes], bytes | None] = reader_of(TAGS)
+unique_id_of: Callable[[bytes], bytes | None] = reader_of(UNIQ_KEY)
+"""The producer's unique id."""
+keys_of: Callable[[bytes], bytes | None] = reader_of(KEYS)
+"""The keys, with blanks between them."""
 
 
 def from_tag_on(raw: bytes) -> bytes:
@@ -119,34 +110,3 @@ def from_tag_on(raw: bytes) -> bytes:
     start = raw.rfind(_TAG_INSIDE)
     # An empty value counts as absent, so an earlier entry with this name may count.
     return b"" if start < 0 or raw[start + 6 : start + 7] in _NO_VALUE else raw[start:]
-
-
-def unique_id_of(raw: bytes) -> str | None:
-    """The producer's unique id in encoded properties; None without one. The other properties are not decoded."""
-    start = raw.rfind(_ID_INSIDE)
-    if start >= 0:
-        start += 10
-    elif raw.startswith(_ID_FIRST):
-        start = 9
-    else:
-        return None
-    end = raw.find(b"\x02", start)
-    unique_id = raw[start:] if end < 0 else raw[start:end]
-    return unique_id.decode("utf-8", "replace") or decode(raw).get(UNIQ_KEY)
-
-
-def keys_of(raw: bytes) -> bytes | None:
-    """The keys in encoded properties, with spaces between them; None without. The other properties are not decoded."""
-    start = raw.rfind(_KEYS_INSIDE)
-    if start >= 0:
-        start += 6
-    elif raw.startswith(_KEYS_FIRST):
-        start = 5
-    else:
-        return None
-    end = raw.find(b"\x02", start)
-    keys = raw[start:] if end < 0 else raw[start:end]
-    if keys:
-        return keys
-    earlier = decode(raw).get(KEYS)
-    return None if earlier is None else earlier.encode()

@@ -7,9 +7,9 @@ An absent text is written as `null`, as Java does. Java: TraceDataEncoder, Trace
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, get_args, get_type_hints
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
@@ -69,11 +69,12 @@ class PubRecord(NamedTuple):
         at_ms, region, group, topic, message_id, tag, keys, host, body_bytes, cost_ms, kind, offset_id, success = self
         tag, keys = "null" if tag is None else tag, "null" if keys is None else keys
         done = "true" if success else "false"
-        return _checked(
+        line = (
             f"Pub\x01{at_ms}\x01{region}\x01{group}\x01{topic}\x01{message_id}\x01{tag}\x01{keys}\x01{host}\x01"
-            f"{body_bytes}\x01{cost_ms}\x01{int(kind)}\x01{offset_id}\x01{done}\x02",
-            self,
+            f"{body_bytes}\x01{cost_ms}\x01{int(kind)}\x01{offset_id}\x01{done}\x02"
         )
+        is_whole = line.count(_FIELD) == len(self) and line.count(_RECORD) == 1
+        return line if is_whole else _line("Pub", *self)
 
 
 class SubBeforeRecord(NamedTuple):
@@ -88,7 +89,7 @@ class SubBeforeRecord(NamedTuple):
     keys: str | None
 
     def encode(self) -> str:
-        return _checked(_sub_before(self), self)
+        return _line("SubBefore", *self)
 
 
 class SubAfterRecord(NamedTuple):
@@ -105,7 +106,7 @@ class SubAfterRecord(NamedTuple):
     group: str
 
     def encode(self) -> str:
-        return _checked(_sub_after(self), self)
+        return _line("SubAfter", *self)
 
 
 class EndTransactionRecord(NamedTuple):
@@ -180,13 +181,17 @@ def handled(stub: Stub) -> Handled | None:
 def begun_line(about: Handled, at_ms: int, group: str, request_id: str) -> Line:
     """SubBefore of a message."""
     message_id, region, failed, keys, words = about
-    return _sub_before((at_ms, region, group, request_id, message_id, failed, keys)), words
+    keys = "null" if keys is None else keys
+    start = f"SubBefore\x01{at_ms}\x01{region}\x01{group}\x01{request_id}"
+    return f"{start}\x01{message_id}\x01{failed}\x01{keys}\x02", words
 
 
 def ended_line(about: Handled, at_ms: int, group: str, request_id: str, *, cost_ms: int, code: CallCode) -> Line:
     """SubAfter of a message."""
     message_id, _, _, keys, words = about
-    return _sub_after((request_id, message_id, cost_ms, code == 0, keys, code, at_ms, group)), words
+    done, keys = "false" if code else "true", "null" if keys is None else keys
+    start = f"SubAfter\x01{request_id}\x01{message_id}\x01{cost_ms}\x01{done}"
+    return f"{start}\x01{keys}\x01{int(code)}\x01{at_ms}\x01{group}\x02", words
 
 
 def pack(lines: Iterable[Line], *, most_bytes: int = MOST_BYTES) -> Iterator[tuple[bytes, list[str]]]:
@@ -225,24 +230,25 @@ def decode(body: bytes) -> list[TraceRecord]:
     return found
 
 
-def _decoded(kind: str, f: list[str]) -> TraceRecord | None:
-    match kind:
-        case "Pub":
-            told = (int(f[8]), int(f[9]), int(f[10]), f[11], f[12] == "true")
-            return PubRecord(int(f[0]), f[1], f[2], f[3], f[4], _text(f[5]), _text(f[6]), f[7], *told)
-        case "SubBefore":
-            return SubBeforeRecord(int(f[0]), f[1], f[2], f[3], f[4], int(f[5]), _text(f[6]))
-        case "SubAfter":
-            # Clients of the cloud leave the last two out.
-            at_ms, group = (int(f[6]), f[7]) if len(f) > 7 else (0, "")
-            return SubAfterRecord(f[0], f[1], int(f[2]), f[3] == "true", _text(f[4]), int(f[5]), at_ms, group)
-        case "EndTransaction":
-            told_of = (f[7], int(f[8]), f[9], f[10], f[11] == "true")
-            return EndTransactionRecord(int(f[0]), f[1], f[2], f[3], f[4], _text(f[5]), _text(f[6]), *told_of)
-        case "Recall":
-            return RecallRecord(int(f[0]), f[1], f[2], f[3], f[4], f[5] == "true")
-        case _:
-            return None
+_KINDS = {
+    kind.__name__.removesuffix("Record"): (kind, tuple(get_type_hints(kind).values())) for kind in get_args(TraceRecord)
+}
+_READ: Mapping[object, Callable[[str], object]] = {
+    int: int,
+    str: str,
+    bool: "true".__eq__,
+    str | None: lambda word: None if word == "null" else word,
+}
+
+
+def _decoded(kind: str, words: list[str]) -> TraceRecord | None:
+    if kind not in _KINDS:
+        return None
+    made, types = _KINDS[kind]
+    if kind == "SubAfter" and len(words) < len(types):
+        words = [*words[:6], "0", ""]  # clients of the cloud leave the last two out
+    found: TraceRecord = made(*(_READ[wanted](words[at]) for at, wanted in enumerate(types)))
+    return found
 
 
 def _words(message_id: str, keys: str | None) -> str:
@@ -262,23 +268,6 @@ def _bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(_encoded(text))
 
 
-def _sub_before(fields: tuple[int, str, str, str, str, int, str | None]) -> str:
-    """One line, from the fields of a SubBeforeRecord."""
-    at_ms, region, group, request_id, message_id, retries, keys = fields
-    keys = "null" if keys is None else keys
-    return f"SubBefore\x01{at_ms}\x01{region}\x01{group}\x01{request_id}\x01{message_id}\x01{retries}\x01{keys}\x02"
-
-
-def _sub_after(fields: tuple[str, str, int, bool, str | None, int, int, str]) -> str:
-    """One line, from the fields of a SubAfterRecord."""
-    request_id, message_id, cost_ms, success, keys, code, at_ms, group = fields
-    done, keys = "true" if success else "false", "null" if keys is None else keys
-    return (
-        f"SubAfter\x01{request_id}\x01{message_id}\x01{cost_ms}\x01{done}\x01{keys}\x01{int(code)}\x01{at_ms}"
-        f"\x01{group}\x02"
-    )
-
-
 def _line(kind: str, *fields: object) -> str:
     words = [kind, *map(_word, fields)]
     line = _FIELD.join(words)
@@ -288,20 +277,9 @@ def _line(kind: str, *fields: object) -> str:
     return line + _RECORD
 
 
-def _checked(line: str, record: PubRecord | SubBeforeRecord | SubAfterRecord) -> str:
-    """The line, unless a field holds the signs that separate: these kinds are written for every message."""
-    if line.count(_FIELD) == len(record) and line.count(_RECORD) == 1:
-        return line
-    return _line(type(record).__name__.removesuffix("Record"), *record)
-
-
 def _word(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(int(value)) if isinstance(value, int) else str(value)
-
-
-def _text(word: str) -> str | None:
-    return None if word == "null" else word

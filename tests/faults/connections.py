@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command, encode
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import encode
 from tests.faults.scenarios import Figures
 from tests.peers.bare import GET_ROUTE, Bare
 from tests.peers.clusters import Embedded

@@ -20,7 +20,8 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import Receiver
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import BINARY, JSON, Command, encode
+from rocketapp.wire.command import BINARY, JSON, Command
+from rocketapp.wire.frame import encode
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION
 from tests.faults.scenarios import Figures
 from tests.turns import Turns

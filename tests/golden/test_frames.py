@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import struct
 
-from rocketapp.wire.command import Command, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import FrameReader, encode
 from tests.golden.frames import NAMES, frame, read
 
 

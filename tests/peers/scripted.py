@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import FrameReader, encode
 
 
 class Scripted:

@@ -15,7 +15,8 @@ from collections import Counter
 from typing import NamedTuple
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.command import Command, decode
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import decode
 from tests.peers.clusters import free_port
 
 PULL, COMMIT, LOCK, UNLOCK = 11, 15, 41, 42

@@ -16,9 +16,9 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import header_binary, header_json, lenient_json, properties
 from rocketapp.wire.batch import decode_batch, encode_batch
-from rocketapp.wire.command import Command, encode
+from rocketapp.wire.command import Command
 from rocketapp.wire.compression import compress, inflate, sys_flag_of
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.frame import FrameReader, encode
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import (
     BORN_IPV6,
@@ -103,8 +103,8 @@ DECODERS: list[Callable[[bytes], Any]] = [
     decode_record,
     decode_batch,
     lambda data: FrameReader(1 << 20).feed(data),
-    header_json.decode,
-    header_binary.decode,
+    lambda data: header_json.decode(data, b""),
+    lambda data: header_binary.decode(data, b""),
     lenient_json.loads,
     properties.decode,
     properties.tag_of,
@@ -213,7 +213,7 @@ def test_the_right_names_with_the_wrong_values(value: object) -> None:
         [
             routes.RouteRequest,
             clients.UnregisterRequest,
-            clients.MemberListRequest,
+            clients.OfGroup,
             offsets.QueryOffsetRequest,
             offsets.CommitRequest,
             offsets.QueueRequest,

@@ -12,9 +12,9 @@ from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire import properties
 from rocketapp.wire.batch import decode_batch, encode_batch
-from rocketapp.wire.command import Command, encode
+from rocketapp.wire.command import Command
 from rocketapp.wire.compression import compress, inflate, sys_flag_of
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.frame import FrameReader, encode
 from rocketapp.wire.lenient_json import dump_queue_map, loads, queue_of
 from rocketapp.wire.message_id import offset_id, parse_offset_id
 from rocketapp.wire.record import (

@@ -13,8 +13,8 @@ from rocketapp.model import event as events
 from rocketapp.model.outcome import Decision
 from rocketapp.model.policy import Breaker
 from rocketapp.model.subscription import ALL_TAGS, Start
-from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.wire.record import Message
+from tests.random_network import RandomNetwork
 from tests.simulation.history import Event, Fault
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.loop = asyncio.get_running_loop()
-        self.network = MemoryNetwork(self.random("network"), latency=self.latency)
+        self.network = RandomNetwork(self.random("network"), latency=self.latency)
 
     def random(self, name: str) -> Random:
         """A source of chance for each part, so that one that draws more does not shift the others."""

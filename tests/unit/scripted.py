@@ -19,6 +19,7 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import Heartbeat
 from rocketapp.wire.requests.routes import RouteRequest, encode_route
 from rocketapp.wire.requests.send import SendRequest, SendResponse
+from tests.random_network import RandomNetwork
 
 Answer = Callable[[Command], Command | None]
 
@@ -150,7 +151,7 @@ class Cluster:
     """One name server and brokers `broker-a`, `broker-b` ... in a network of their own."""
 
     def __init__(self, brokers: int = 1, seed: int = 0) -> None:
-        self.network = MemoryNetwork(Random(seed))
+        self.network = RandomNetwork(Random(seed))
         self.name_server = ScriptedNameServer(self.network, "10.0.0.1:9876")
         self.brokers = [
             ScriptedBroker(self.network, f"10.0.1.{number}:10911", f"broker-{chr(ord('a') + number)}")

@@ -19,9 +19,8 @@ from rocketapp.wire import lenient_json
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import (
-    GroupChanged,
     Heartbeat,
-    MemberListRequest,
+    OfGroup,
     UnregisterRequest,
     encode_members,
     subscription_of,
@@ -89,7 +88,7 @@ class ClientProcessor:
         return Command.response(command, ResponseCode.SUCCESS, fields={})
 
     def member_list(self, connection: Connection, command: Command) -> Command:
-        request = MemberListRequest.from_fields(command.fields)
+        request = OfGroup.from_fields(command.fields)
         group = self._core.consumers.group(request.group)
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {request.group}")
@@ -139,7 +138,7 @@ class ClientProcessor:
         group = self._core.consumers.group(name)
         if group is None or group.is_broadcasting:
             return
-        fields = GroupChanged(name).to_fields()
+        fields = OfGroup(name).to_fields()
         for channel in list(group.members):
             assert isinstance(channel, Connection)
             try:

@@ -25,7 +25,6 @@ from rocketapp.wire.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 DIRECTORY = "index"
 _HEADER, _SLOT, _ITEM = struct.Struct(">qqqqii"), struct.Struct(">i"), struct.Struct(">iqii")
 """First and last store time and position, used slots, items; of an item: hash, position, seconds, the one before."""
-_UNIQUE = b"\x02UNIQ_KEY\x01"
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
 _MOST_TOPICS = 4096
@@ -56,7 +55,7 @@ class KeyHash:
 def _keys(stored: Stored) -> Iterator[bytes]:
     if stored.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
         return
-    unique = names.value_of(stored.raw_properties, _UNIQUE)
+    unique = names.unique_id_of(stored.raw_properties)
     if unique:
         yield unique
     yield from (names.keys_of(stored.raw_properties) or b"").split()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask, ask_unless
+from rocketapp.client.calls.ask import answer_to, ask, ask_unless
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
@@ -41,8 +41,7 @@ async def topic_config(connection: Connection, topic: str, timeout: float) -> To
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
         # RocketMQ 4.x tells all its topics at once.
-        told = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_CONFIG), timeout)
-        return decode_topic_configs(told.body).get(topic)
+        return decode_topic_configs(await answer_to(connection, RequestCode.GET_ALL_TOPIC_CONFIG, timeout)).get(topic)
     return None if response is None else decode_topic_config(response.body)
 
 
@@ -54,14 +53,16 @@ async def put_topic(connection: Connection, config: TopicConfig, timeout: float)
 
 async def topic_stats(connection: Connection, topic: str, timeout: float) -> dict[MessageQueue, TopicOffset]:
     """The offsets of the topic's queues on this broker."""
-    command = Command(RequestCode.GET_TOPIC_STATS_INFO, TopicRequest(topic).to_fields())
-    return decode_topic_stats((await ask(connection, command, timeout)).body)
+    return decode_topic_stats(
+        await answer_to(connection, RequestCode.GET_TOPIC_STATS_INFO, timeout, TopicRequest(topic))
+    )
 
 
 async def groups_of_topic(connection: Connection, topic: str, timeout: float) -> list[str]:
     """The groups that subscribe to the topic, or have committed offsets of it."""
-    command = Command(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, TopicRequest(topic).to_fields())
-    return decode_group_list((await ask(connection, command, timeout)).body)
+    return decode_group_list(
+        await answer_to(connection, RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, timeout, TopicRequest(topic))
+    )
 
 
 async def put_group(connection: Connection, group: str, timeout: float) -> None:
@@ -72,7 +73,7 @@ async def put_group(connection: Connection, group: str, timeout: float) -> None:
 
 async def groups(connection: Connection, timeout: float) -> list[str]:
     """Every consumer group that this broker knows, its own included."""
-    return decode_groups((await ask(connection, Command(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), timeout)).body)
+    return decode_groups(await answer_to(connection, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, timeout))
 
 
 async def members(connection: Connection, group: str, timeout: float) -> ConsumerConnection | None:
@@ -84,13 +85,14 @@ async def members(connection: Connection, group: str, timeout: float) -> Consume
 
 async def consume_stats(connection: Connection, group: str, timeout: float) -> dict[MessageQueue, ConsumedOffset]:
     """How far the group is in each queue of the topics that it consumes here."""
-    command = Command(RequestCode.GET_CONSUME_STATS, ConsumerGroupRequest(group).to_fields())
-    return decode_consume_stats((await ask(connection, command, timeout)).body)
+    return decode_consume_stats(
+        await answer_to(connection, RequestCode.GET_CONSUME_STATS, timeout, ConsumerGroupRequest(group))
+    )
 
 
 async def broker_config(connection: Connection, timeout: float) -> dict[str, str]:
     """The broker's options by their names."""
-    return decode_broker_config((await ask(connection, Command(RequestCode.GET_BROKER_CONFIG), timeout)).body)
+    return decode_broker_config(await answer_to(connection, RequestCode.GET_BROKER_CONFIG, timeout))
 
 
 async def check_keys(connection: Connection, timeout: float) -> None:
@@ -103,8 +105,7 @@ async def reset_offset(
 ) -> dict[MessageQueue, int]:
     """Let the broker move a group that may have members. Returns what it has set."""
     request = ResetOffsetRequest(queue.topic, group, queue.queue_id, offset)
-    command = Command(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, request.to_fields())
-    return decode_reset((await ask(connection, command, timeout)).body)
+    return decode_reset(await answer_to(connection, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timeout, request))
 
 
 async def running_info(
@@ -115,12 +116,10 @@ async def running_info(
     `brief`: a member of ours tells only what it subscribes and pulls.
     """
     request = RunningInfoRequest(group, client_id, brief=brief)
-    command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
-    return RunningInfo.decode((await ask(connection, command, timeout)).body)
+    return RunningInfo.decode(await answer_to(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, timeout, request))
 
 
 async def owned_queues(connection: Connection, group: str, client_id: str, timeout: float) -> frozenset[MessageQueue]:
     """The queues that a member has. Raises as `running_info`, and ProtocolError."""
     request = RunningInfoRequest(group, client_id)
-    command = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
-    return decode_owned((await ask(connection, command, timeout)).body)
+    return decode_owned(await answer_to(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, timeout, request))

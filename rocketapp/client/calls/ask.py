@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rocketapp.errors import BrokerError, KeysRefused
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.fields import Header
 from rocketapp.wire.refusals import are_keys_refused
 
 
@@ -15,6 +16,12 @@ async def ask(connection: Connection, command: Command, timeout: float) -> Comma
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, connection)
     return response
+
+
+async def answer_to(connection: Connection, code: RequestCode, timeout: float, header: Header | None = None) -> bytes:
+    """The body of the successful response to a request of this code, without fields or with those of `header`."""
+    fields = None if header is None else header.to_fields()
+    return (await ask(connection, Command(code, fields), timeout)).body
 
 
 async def ask_unless(absent: ResponseCode, connection: Connection, command: Command, timeout: float) -> Command | None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask
+from rocketapp.client.calls.ask import answer_to, ask
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import (
     Heartbeat,
-    MemberListRequest,
+    OfGroup,
     UnregisterRequest,
     decode_members,
     encode_check,
@@ -36,9 +36,8 @@ async def unregister(
 
 async def member_list(connection: Connection, group: str, timeout: float) -> list[str]:
     """The client ids of a group, in no order. A group without members is a BrokerError with code 1."""
-    request = MemberListRequest(group)
-    response = await ask(connection, Command(RequestCode.GET_CONSUMER_LIST_BY_GROUP, request.to_fields()), timeout)
-    return list(decode_members(response.body))
+    request = OfGroup(group)
+    return decode_members(await answer_to(connection, RequestCode.GET_CONSUMER_LIST_BY_GROUP, timeout, request))
 
 
 async def check_subscription(

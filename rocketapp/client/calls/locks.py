@@ -18,7 +18,7 @@ async def lock(
     """Lock these queues or renew their locks; return the ones that this client holds now."""
     body = LockBody(group, client_id, list(queues)).encode()
     response = await ask(connection, Command(RequestCode.LOCK_BATCH_MQ, {}, body), timeout)
-    return set(decode_locked(response.body))
+    return decode_locked(response.body)
 
 
 async def unlock(

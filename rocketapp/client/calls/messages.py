@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask, ask_unless
+from rocketapp.client.calls.ask import answer_to, ask_unless
 from rocketapp.errors import KeysRefused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -37,5 +37,4 @@ async def _query(connection: Connection, fields: dict[str, str], timeout: float)
 
 async def consume_directly(connection: Connection, request: DirectRequest, timeout: float) -> DirectResult:
     """What the member made of it. A member that is gone, busy or silent is a BrokerError."""
-    command = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, request.to_fields())
-    return DirectResult.decode((await ask(connection, command, timeout)).body)
+    return DirectResult.decode(await answer_to(connection, RequestCode.CONSUME_MESSAGE_DIRECTLY, timeout, request))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rocketapp.client.calls.ask import ask
+from rocketapp.client.calls.ask import answer_to
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import decode_topic_configs
 from rocketapp.wire.requests.replication import (
     HaStatus,
@@ -18,25 +17,24 @@ from rocketapp.wire.requests.replication import (
 
 async def ha_status(connection: Connection, timeout: float) -> HaStatus:
     """Where the log of this broker ends, and who copies it."""
-    return decode_ha_status((await ask(connection, Command(RequestCode.GET_BROKER_HA_STATUS), timeout)).body)
+    return decode_ha_status(await answer_to(connection, RequestCode.GET_BROKER_HA_STATUS, timeout))
 
 
 async def topics_kept(connection: Connection, timeout: float) -> frozenset[str]:
     """The names of the topics that this broker keeps."""
-    answer = await ask(connection, Command(RequestCode.GET_ALL_TOPIC_CONFIG), timeout)
-    return frozenset(decode_topic_configs(answer.body))
+    return frozenset(decode_topic_configs(await answer_to(connection, RequestCode.GET_ALL_TOPIC_CONFIG, timeout)))
 
 
 async def all_offsets(connection: Connection, timeout: float) -> dict[tuple[str, int], int]:
     """The offset that each group has committed, by `topic@group` and queue."""
-    return decode_offsets((await ask(connection, Command(RequestCode.GET_ALL_CONSUMER_OFFSET), timeout)).body)
+    return decode_offsets(await answer_to(connection, RequestCode.GET_ALL_CONSUMER_OFFSET, timeout))
 
 
 async def delay_offsets(connection: Connection, timeout: float) -> dict[int, int]:
     """How many messages of each delay level were delivered."""
-    return decode_delay_offsets((await ask(connection, Command(RequestCode.GET_ALL_DELAY_OFFSET), timeout)).body)
+    return decode_delay_offsets(await answer_to(connection, RequestCode.GET_ALL_DELAY_OFFSET, timeout))
 
 
 async def timer_progress(connection: Connection, timeout: float) -> tuple[int, int]:
     """Up to when timers were delivered, in milliseconds since 1970, and up to where their queue was read."""
-    return decode_timer_checkpoint((await ask(connection, Command(RequestCode.GET_TIMER_CHECK_POINT), timeout)).body)
+    return decode_timer_checkpoint(await answer_to(connection, RequestCode.GET_TIMER_CHECK_POINT, timeout))

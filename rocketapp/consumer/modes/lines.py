@@ -18,7 +18,7 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
-from rocketapp.wire.properties import value_of
+from rocketapp.wire.properties import reader_of
 from rocketapp.wire.record import Message
 
 _MOST_SPARE = 256
@@ -151,8 +151,8 @@ def _key_function(subscription: Subscription) -> Callable[[Message], Hashable]:
         raise ValueError(f"{subscription.handler_name} has no order_by")
     if callable(order_by):
         return order_by
-    entry = b"\x02%b\x01" % order_by.encode()
-    return lambda message: value_of(message.raw_properties, entry)
+    value_of = reader_of(order_by)
+    return lambda message: value_of(message.raw_properties)
 
 
 class OrderKeys:

@@ -315,7 +315,7 @@ class Figures:
         return QueueInfo(
             process_queue.commit_offset,
             *((cached[0], cached[-1], len(cached)) if cached else (0, 0, 0)),
-            process_queue.size,
+            process_queue.size >> 20,
             *((in_flight[0], in_flight[-1], len(in_flight)) if in_flight else (0, 0, 0)),
             is_locked=is_locked,
             locked_ms=_milliseconds(loop_started, lock.lease.asked_at if lock is not None and is_locked else None),

@@ -24,12 +24,10 @@ from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, java_names
-from rocketapp.wire.lenient_json import int64_of, text_of
+from rocketapp.wire.lenient_json import dump, int64_of, text_of
 
 SINGLE_TAG = "SINGLE_TAG"
 _READ_WRITE = PERM_READ | PERM_WRITE
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def _number(members: Mapping[str, Any], name: str, default: int) -> int:
 
 def encode_topic_config(config: TopicConfig) -> bytes:
     """The answer to 351."""
-    return _encode(config.to_json())
+    return dump(config.to_json())
 
 
 def decode_topic_config(body: bytes) -> TopicConfig:
@@ -212,12 +210,12 @@ class RunningInfoRequest(Header, frozen=True, rename=java_names(with_stacks="jst
 
 def encode_kv_table(table: Mapping[str, str]) -> bytes:
     """KVTable: the state of a broker (28)."""
-    return _encode({"table": dict(table)})
+    return dump({"table": dict(table)})
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:
     """GroupList: the groups that consume a topic (300)."""
-    return _encode({"groupList": list(groups)})
+    return dump({"groupList": list(groups)})
 
 
 def decode_group_list(body: bytes) -> list[str]:

@@ -12,13 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rocketapp.model.subscription import ALL_TAGS, SubscriptionData, parse_tags
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, java_names
 from rocketapp.wire.java import string_hash
-from rocketapp.wire.lenient_json import int64_of, text_of
+from rocketapp.wire.lenient_json import dump, int64_of, text_of
 
 CONSUME_PASSIVELY, CONSUME_ACTIVELY, CONSUME_POP = "CONSUME_PASSIVELY", "CONSUME_ACTIVELY", "CONSUME_POP"
 CLUSTERING, BROADCASTING = "CLUSTERING", "BROADCASTING"
@@ -27,8 +25,6 @@ FROM_LAST, FROM_FIRST, FROM_TIMESTAMP = (
     "CONSUME_FROM_FIRST_OFFSET",
     "CONSUME_FROM_TIMESTAMP",
 )
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ConsumerData(NamedTuple):
@@ -49,7 +45,7 @@ class Heartbeat(NamedTuple):
     consumers: tuple[ConsumerData, ...] = ()
 
     def encode(self) -> bytes:
-        return _encode(
+        return dump(
             {
                 "clientID": self.client_id,
                 "consumerDataSet": [_consumer_members(data) for data in self.consumers],
@@ -85,7 +81,7 @@ def subscription_members(data: SubscriptionData) -> dict[str, Any]:
 
 def encode_check(client_id: str, group: str, data: SubscriptionData) -> bytes:
     """CheckClientRequestBody: would the broker filter so?"""
-    return _encode(
+    return dump(
         {"clientId": client_id, "group": group, "namespace": "", "subscriptionData": subscription_members(data)}
     )
 
@@ -129,20 +125,14 @@ class UnregisterRequest(Header, frozen=True, rename=java_names(client_id="client
     consumer_group: str | None = None
 
 
-class MemberListRequest(Header, frozen=True):
-    """Asks for the members of a group."""
-
-    group: str
-
-
-class GroupChanged(Header, frozen=True):
-    """A broker's notification that members joined or left a group."""
+class OfGroup(Header, frozen=True):
+    """Asks for the members of a group (38), or is a broker's notification that some joined or left it (40)."""
 
     group: str
 
 
 def encode_members(client_ids: Iterable[str]) -> bytes:
-    return _encode({"consumerIdList": list(client_ids)})
+    return dump({"consumerIdList": list(client_ids)})
 
 
 def decode_members(body: bytes) -> list[str]:

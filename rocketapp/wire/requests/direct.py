@@ -12,20 +12,16 @@ Java member, knows neither the fields nor these answers: it is answered when the
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import msgspec
+from typing import Self
 
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, MissingText, java_names
-from rocketapp.wire.lenient_json import text_of
+from rocketapp.wire.lenient_json import Members, dump
 
 SUCCESS, LATER = "CR_SUCCESS", "CR_LATER"
 """Results: the message is done, or is to be consumed again."""
 TAKEN, NOT_TAKEN, DEAD_LETTER = "TAKEN", "NOT_TAKEN", "DEAD_LETTER"
 """Results among members of ours: it is in flight there; it is not, and may be asked for again; it is to be given up."""
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class DirectRequest(Header, frozen=True, rename=java_names(offset_message_id="msgId", broker_name="brokerName")):
@@ -51,7 +47,7 @@ class DirectRequest(Header, frozen=True, rename=java_names(offset_message_id="ms
         return self.queue_offset >= 0
 
 
-class DirectResult(NamedTuple):
+class DirectResult(Members, frozen=True, rename=java_names(result="consumeResult")):
     """What became of it."""
 
     result: str
@@ -62,11 +58,10 @@ class DirectResult(NamedTuple):
     def encode(self) -> bytes:
         members = {"autoCommit": True, "consumeResult": self.result, "order": False, "remark": self.remark}
         own = {} if self.after is None else {"after": self.after}
-        return _encode({**members, **own, "spentTimeMills": 0})
+        return dump({**members, **own, "spentTimeMills": 0})
 
     @classmethod
-    def decode(cls, body: bytes) -> DirectResult:
+    def decode(cls, body: bytes) -> Self:
         """Read it from the body of an answer. Raises ProtocolError."""
         with lenient_json.reading("result of a message", body) as data:
-            after, remark = data.get("after"), text_of(data.get("remark") or "")
-            return cls(text_of(data["consumeResult"]), remark, None if after is None else float(after))
+            return cls.of(data)

@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import lenient_json
-from rocketapp.wire.lenient_json import text_of
-
-_encode = msgspec.json.Encoder(order="sorted").encode
+from rocketapp.wire.lenient_json import dump, queue_members, text_of
 
 
 class LockBody(NamedTuple):
@@ -27,11 +23,11 @@ class LockBody(NamedTuple):
     queues: list[MessageQueue]
 
     def encode(self) -> bytes:
-        return _encode(
+        return dump(
             {
                 "clientId": self.client_id,
                 "consumerGroup": self.group,
-                "mqSet": list(map(_members, self.queues)),
+                "mqSet": list(map(queue_members, self.queues)),
                 "onlyThisBroker": False,
             }
         )
@@ -45,17 +41,13 @@ class LockBody(NamedTuple):
 
 def encode_locked(queues: Iterable[MessageQueue]) -> bytes:
     """The answer to 41: the queues whose locks the client holds now."""
-    return _encode({"lockOKMQSet": list(map(_members, queues))})
+    return dump({"lockOKMQSet": list(map(queue_members, queues))})
 
 
 def decode_locked(body: bytes) -> set[MessageQueue]:
     """Read the answer to 41; raises ProtocolError."""
     with lenient_json.reading("locked queues", body) as data:
         return set(_queues(data.get("lockOKMQSet")))
-
-
-def _members(queue: MessageQueue) -> dict[str, Any]:
-    return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
 def _queues(items: Any) -> list[MessageQueue]:

@@ -8,12 +8,11 @@ SearchOffsetRequestHeader, GetMaxOffsetRequestHeader and their responses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, Self
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import fields as read
-from rocketapp.wire.fields import Header, Int32, java_names
+from rocketapp.wire.fields import Fields, Header, Int32, java_names
 
 Boundary = Literal["lower", "upper"]
 
@@ -44,34 +43,21 @@ class QueueRequest(Header, frozen=True):
     queue_id: Int32
 
 
-class SearchOffsetRequest(NamedTuple):
+class SearchOffsetRequest(Header, frozen=True, rename=java_names(timestamp_ms="timestamp", boundary="boundaryType")):
     """Asks for the offset of a queue at a store time."""
 
     topic: str
-    queue_id: int
+    queue_id: Int32
     timestamp_ms: int
     boundary: Boundary = "lower"
     """`lower`: the first message stored at that time or later; `upper`: the last one at that time or before."""
 
-    def to_fields(self) -> dict[str, str]:
-        return {
-            "topic": self.topic,
-            "queueId": str(self.queue_id),
-            "timestamp": str(self.timestamp_ms),
-            "boundaryType": self.boundary,
-        }
-
     @classmethod
-    def from_fields(cls, fields: Mapping[str, str] | None) -> SearchOffsetRequest:
+    def from_fields(cls, fields: Fields) -> Self:
         name = read.text(fields, "boundaryType", "lower").lower()
         if name not in ("lower", "upper"):
             raise ProtocolError(f"field boundaryType: {name[:40]!r} is neither lower nor upper")
-        return cls(
-            read.text(fields, "topic"),
-            read.int32(fields, "queueId"),
-            read.int64(fields, "timestamp"),
-            "upper" if name == "upper" else "lower",
-        )
+        return super().from_fields({**(fields or {}), "boundaryType": name})
 
 
 class OffsetResponse(Header, frozen=True):

@@ -13,15 +13,13 @@ import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import msgspec
-
 from rocketapp.errors import ProtocolError
 from rocketapp.model.names import RETRY_PREFIX
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, Int32, java_names
-from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
+from rocketapp.wire.lenient_json import dump, int32_of, int64_of, text_of
 
 FROM_FIRST, FROM_LAST = 0, 1
 """Where a group without an offset begins: with the oldest message, or with the newest."""
@@ -34,8 +32,6 @@ ORDERLY = 999
 _HANDLE_PROPERTY = b"POP_CK\x01"
 _MOST_BIT_BYTES = 4096
 """Most bytes of one bit set. What a filter leaves out lies between the messages of an answer."""
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def pop_retry_topic(group: str, topic: str, kind: int) -> str:
@@ -247,7 +243,7 @@ def encode_acks(group: str, topic: str, broker_name: str, acks: Iterable[Acks]) 
         }
         for handle, offsets in acks
     ]
-    return _encode({"brokerName": broker_name, "acks": entries})
+    return dump({"brokerName": broker_name, "acks": entries})
 
 
 def _bits(places: Iterable[int]) -> str:

@@ -31,16 +31,12 @@ class BrokerRequest(Header, frozen=True, rename=java_names(broker_name="brokerNa
 
 
 class Registration(
-    Header,
+    BrokerRequest,
     frozen=True,
     rename=java_names(broker_name="brokerName", address="brokerAddr", ha_address=HA_ADDRESS),
 ):
     """Code 103: where a broker is. The body says which topics it has."""
 
-    cluster_name: str
-    broker_name: str
-    broker_id: int
-    address: str
     ha_address: str
     compressed: bool
     body_crc32: Int32

@@ -10,17 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, Int32, java_names
-from rocketapp.wire.lenient_json import int64_of
+from rocketapp.wire.lenient_json import dump, int64_of
 
 SERVER_SIDE = "useServerSideResetOffset"
 """The broker's option that decides who moves the offset."""
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class ResetOffsetRequest(Header, frozen=True, rename=java_names(group="group", timestamp_ms="timestamp")):
@@ -37,7 +33,7 @@ class ResetOffsetRequest(Header, frozen=True, rename=java_names(group="group", t
 
 def encode_reset(offsets: Mapping[MessageQueue, int]) -> bytes:
     """ResetOffsetBody: what was set."""
-    return _encode({"offsetTable": lenient_json.dump_queue_map(offsets)})
+    return dump({"offsetTable": lenient_json.dump_queue_map(offsets)})
 
 
 def decode_reset(body: bytes) -> dict[MessageQueue, int]:

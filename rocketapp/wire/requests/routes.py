@@ -12,17 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, java_names
-from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
+from rocketapp.wire.lenient_json import dump, int32_of, int64_of, text_of
 
 MOST_QUEUES = 65535
 """Most queues of one topic on one broker. A client makes an object per queue, so it refuses larger numbers."""
-
-_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class RouteRequest(Header, frozen=True, rename=java_names(standard_json="acceptStandardJsonOnly")):
@@ -51,7 +47,7 @@ def encode_route(route: TopicRoute) -> bytes:
     }
     if route.order_conf:
         data["orderTopicConf"] = route.order_conf
-    return _encode(data)
+    return dump(data)
 
 
 def decode_route(body: bytes) -> TopicRoute:
@@ -77,7 +73,7 @@ def encode_cluster_info(brokers: Iterable[BrokerData]) -> bytes:
     clusters: dict[str, list[str]] = {}
     for name, members in table.items():
         clusters.setdefault(members["cluster"], []).append(name)
-    return _encode({"brokerAddrTable": table, "clusterAddrTable": clusters})
+    return dump({"brokerAddrTable": table, "clusterAddrTable": clusters})
 
 
 def decode_cluster_info(body: bytes) -> tuple[BrokerData, ...]:
@@ -87,7 +83,7 @@ def decode_cluster_info(body: bytes) -> tuple[BrokerData, ...]:
 
 
 def encode_topic_list(topics: Iterable[str]) -> bytes:
-    return _encode({"topicList": list(topics)})
+    return dump({"topicList": list(topics)})
 
 
 def decode_topic_list(body: bytes) -> list[str]:

@@ -20,7 +20,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, java_names
-from rocketapp.wire.lenient_json import text_of
+from rocketapp.wire.lenient_json import Members, dump, text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
 CONSUME_TYPE, STARTED, CLIENT_VERSION = "PROP_CONSUME_TYPE", "PROP_CONSUMER_START_TIMESTAMP", "PROP_CLIENT_VERSION"
@@ -36,7 +36,6 @@ AGREED = "PROP_ROCKETAPP_AGREED"
 LOCKS = "PROP_ROCKETAPP_LOCKS"
 """Name of ours: whether the member locks queues, `true` or `false`. Who tells it takes replayed dead letters."""
 
-_encode = msgspec.json.Encoder(order="sorted").encode
 _QUEUE_AS_KEY = b'":{{"'
 _read = json.JSONDecoder().raw_decode
 _decode_pulled = msgspec.json.Decoder(dict[str, str]).decode
@@ -44,10 +43,27 @@ _decode_pulled = msgspec.json.Decoder(dict[str, str]).decode
 
 def encode_pulled(pulled: Mapping[str, str]) -> str:
     """The value of PULLED."""
-    return _encode(pulled).decode()
+    return dump(pulled).decode()
 
 
-class QueueInfo(NamedTuple):
+class QueueInfo(
+    Members,
+    frozen=True,
+    rename=java_names(
+        first_cached="cachedMsgMinOffset",
+        last_cached="cachedMsgMaxOffset",
+        cached="cachedMsgCount",
+        cached_mib="cachedMsgSizeInMiB",
+        first_running="transactionMsgMinOffset",
+        last_running="transactionMsgMaxOffset",
+        running="transactionMsgCount",
+        is_locked="locked",
+        locked_ms="lastLockTimestamp",
+        is_given_back="droped",
+        pulled_ms="lastPullTimestamp",
+        consumed_ms="lastConsumeTimestamp",
+    ),
+):
     """What a member does with one queue. Times are milliseconds since 1970, offsets 0 where there is none."""
 
     commit_offset: int
@@ -56,8 +72,8 @@ class QueueInfo(NamedTuple):
     last_cached: int = 0
     cached: int = 0
     """Messages that wait for their handler; of a queue without a lock also those whose handler runs."""
-    cached_bytes: int = 0
-    """All of them, those whose handler runs included."""
+    cached_mib: int = 0
+    """The size of all of them, those whose handler runs included, in whole MiB."""
     first_running: int = 0
     last_running: int = 0
     running: int = 0
@@ -68,28 +84,15 @@ class QueueInfo(NamedTuple):
     pulled_ms: int = 0
     consumed_ms: int = 0
     """When a message of it was finished last."""
-
-    def members(self) -> dict[str, int | bool]:
-        """Its figures by the names of Java's tool."""
-        return {
-            "cachedMsgCount": self.cached,
-            "cachedMsgMaxOffset": self.last_cached,
-            "cachedMsgMinOffset": self.first_cached,
-            "cachedMsgSizeInMiB": self.cached_bytes >> 20,
-            "commitOffset": self.commit_offset,
-            "droped": self.is_given_back,
-            "lastConsumeTimestamp": self.consumed_ms,
-            "lastLockTimestamp": self.locked_ms,
-            "lastPullTimestamp": self.pulled_ms,
-            "locked": self.is_locked,
-            "transactionMsgCount": self.running,
-            "transactionMsgMaxOffset": self.last_running,
-            "transactionMsgMinOffset": self.first_running,
-            "tryUnlockTimes": 0,
-        }
+    try_unlock_times: int = 0
+    """Not told."""
 
 
-class PopInfo(NamedTuple):
+class PopInfo(
+    Members,
+    frozen=True,
+    rename=java_names(unfinished="waitAckCount", is_given_back="droped", answered_ms="lastPopTimestamp"),
+):
     """What a member does with one queue whose messages its broker hands out one by one."""
 
     unfinished: int
@@ -97,13 +100,20 @@ class PopInfo(NamedTuple):
     answered_ms: int = 0
     """When a request for messages was answered last: milliseconds since 1970."""
 
-    def members(self) -> dict[str, int | bool]:
-        """Its figures by the names of Java's tool."""
-        return {"droped": self.is_given_back, "lastPopTimestamp": self.answered_ms, "waitAckCount": self.unfinished}
 
-
-class TopicRates(NamedTuple):
-    """What a member does with one topic. Times of pulls and calls are not told: Java's tool shows 0."""
+class TopicRates(
+    Members,
+    frozen=True,
+    rename=java_names(
+        pulled_per_second="pullTPS",
+        handled_per_second="consumeOKTPS",
+        failed_per_second="consumeFailedTPS",
+        failed_in_hour="consumeFailedMsgs",
+        pull_time="pullRT",
+        handling_time="consumeRT",
+    ),
+):
+    """What a member does with one topic (Java: ConsumeStatus)."""
 
     pulled_per_second: float
     """Messages, of the last minute; so are the next two."""
@@ -111,17 +121,9 @@ class TopicRates(NamedTuple):
     failed_per_second: float
     """Failed attempts."""
     failed_in_hour: int
-
-    def members(self) -> dict[str, float | int]:
-        """By Java's names (ConsumeStatus)."""
-        return {
-            "consumeFailedMsgs": self.failed_in_hour,
-            "consumeFailedTPS": self.failed_per_second,
-            "consumeOKTPS": self.handled_per_second,
-            "consumeRT": 0.0,
-            "pullRT": 0.0,
-            "pullTPS": self.pulled_per_second,
-        }
+    pull_time: float = 0.0
+    handling_time: float = 0.0
+    """This and the time before it are not told: Java's tool shows 0."""
 
 
 class RunningInfo(NamedTuple):
@@ -147,14 +149,14 @@ class RunningInfo(NamedTuple):
 
     def encode(self) -> bytes:
         members = {
-            "mqPopTable": lenient_json.dump_queue_map({queue: info.members() for queue, info in self.popped.items()}),
-            "mqTable": lenient_json.dump_queue_map({queue: info.members() for queue, info in self.queues.items()}),
+            "mqPopTable": lenient_json.dump_queue_map(self.popped),
+            "mqTable": lenient_json.dump_queue_map(self.queues),
             "properties": dict(self.properties),
-            "statusTable": {topic: rates.members() for topic, rates in self.rates.items()},
+            "statusTable": dict(self.rates),
             "subscriptionSet": [subscription_members(one) for one in self.subscriptions],
             "userConsumerInfo": {},
         }
-        return _encode(members if self.stacks is None else {**members, "jstack": self.stacks})
+        return dump(members if self.stacks is None else {**members, "jstack": self.stacks})
 
     @classmethod
     def decode(cls, body: bytes) -> RunningInfo:
@@ -162,7 +164,7 @@ class RunningInfo(NamedTuple):
         if _QUEUE_AS_KEY in body:  # a whole report, which can be large
             settings, subscribed = _member(body, b'"properties":', dict), _member(body, b'"subscriptionSet":', list)
             if settings is not None and subscribed is not None:
-                body = _encode({"properties": settings, "subscriptionSet": subscribed})
+                body = dump({"properties": settings, "subscriptionSet": subscribed})
         with lenient_json.reading("running info", body) as data:
             properties = {text_of(name): text_of(value) for name, value in (data.get("properties") or {}).items()}
             return cls(properties, tuple(map(subscription_of, data.get("subscriptionSet") or ())))
@@ -206,4 +208,4 @@ class ConsumerStatusRequest(Header, frozen=True, rename=java_names(group="group"
 
 def encode_status(offsets: Mapping[MessageQueue, int]) -> bytes:
     """GetConsumerStatusBody: by queue the offset below which everything is done."""
-    return _encode({"messageQueueTable": lenient_json.dump_queue_map(offsets)})
+    return dump({"messageQueueTable": lenient_json.dump_queue_map(offsets)})

@@ -20,7 +20,9 @@ from rocketapp.wire.requests.direct import DirectResult
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.routes import decode_topic_list
 from rocketapp.wire.requests.statistics import (
+    ConsumedOffset,
     ConsumerConnection,
+    TopicOffset,
     decode_consume_stats,
     decode_topic_stats,
 )
@@ -131,11 +133,11 @@ async def test_how_full_a_topic_is_and_how_far_a_group() -> None:
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit.to_fields())
         stats = decode_topic_stats((await client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": "orders"})).body)
         assert len(stats) == 4
-        assert stats[MessageQueue("orders", "broker-a", 0)] == (0, 5, sent_ms)
-        assert stats[MessageQueue("orders", "broker-a", 1)] == (0, 0, 0)
+        assert stats[MessageQueue("orders", "broker-a", 0)] == TopicOffset(0, 5, sent_ms)
+        assert stats[MessageQueue("orders", "broker-a", 1)] == TopicOffset(0, 0, 0)
         answer = await client.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "billing"})
         done = decode_consume_stats(answer.body)
-        assert done[MessageQueue("orders", "broker-a", 0)] == (5, 2, 3, sent_ms)
+        assert done[MessageQueue("orders", "broker-a", 0)] == ConsumedOffset(5, 2, 3, sent_ms)
         assert {queue.topic for queue in done} == {"orders"}
         answer = await client.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, {"topic": "orders"})
         assert decode_group_list(answer.body) == ["billing"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
+
 from rocketapp.broker.halves import MOST_CHECKS
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.message_id import parse_offset_id
@@ -59,7 +61,7 @@ async def test_an_end_that_does_not_fit_changes_nothing() -> None:
         client = await broker.client()
         sent = await half(client)
         for wrong, decision, group in [
-            (sent._replace(queue_offset=7), COMMIT, "makers"),
+            (replace(sent, queue_offset=7), COMMIT, "makers"),
             (sent, COMMIT, "others"),
             (sent, 0, "makers"),
         ]:

@@ -20,7 +20,7 @@ from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import RunningInfoRequest
-from rocketapp.wire.requests.clients import ConsumerData, GroupChanged, UnregisterRequest
+from rocketapp.wire.requests.clients import ConsumerData, OfGroup, UnregisterRequest
 from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest, DirectResult
 from rocketapp.wire.requests.running_info import CLIENT_VERSION, CONSUME_TYPE, STARTED, RunningInfo
 from tests.unit.scripted import Cluster, Events, ScriptedBroker, eventually, in_virtual_time, ok, outcome
@@ -284,7 +284,7 @@ async def test_news_of_a_broker_reach_the_member_and_unserved_requests_are_refus
     await client.routes.fetch("t")
     await client.heartbeat()
     server = cluster.brokers[0].connection()
-    server.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupChanged("g").to_fields()))
+    server.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, OfGroup("g").to_fields()))
     await eventually(lambda: "members" in member.heard)
     for code in (39, 326):
         assert (await server.start_request(Command(code), timeout=1.0)).code == 3

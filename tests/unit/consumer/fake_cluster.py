@@ -40,7 +40,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION, Command
 from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record, encode_record
-from rocketapp.wire.requests.clients import GroupChanged, Heartbeat, UnregisterRequest, encode_members
+from rocketapp.wire.requests.clients import Heartbeat, OfGroup, UnregisterRequest, encode_members
 from rocketapp.wire.requests.locks import LockBody, encode_locked
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueryOffsetRequest, QueueRequest
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest, PullResponse
@@ -258,7 +258,7 @@ class FakeCluster:
     def _notify(self, name: str, group: str) -> None:
         for connection, beat in self.brokers[name].members.items():
             if any(data.group == group for data in beat.consumers) and not connection.is_closed:
-                fields = GroupChanged(group).to_fields()
+                fields = OfGroup(group).to_fields()
                 connection.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
 
     def _get_consumer_list_by_group(self, name: str, _: Connection, command: Command) -> Command:

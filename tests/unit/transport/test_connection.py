@@ -14,8 +14,9 @@ from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport import connection as module
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.wire.command import Command, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import FrameReader, encode
+from tests.random_network import RandomNetwork
 from tests.unit.scripted import FakeStream, ScriptedServer, eventually, in_virtual_time, ok, outcome
 
 ADDRESS = "10.0.0.1:10911"
@@ -277,7 +278,7 @@ async def test_a_server_serves_no_further_request_of_a_peer_that_reads_no_replie
         served.append(command.opaque)
         return Command.response(command, 0, body=bytes(300_000))
 
-    network = MemoryNetwork(Random(1))
+    network = RandomNetwork(Random(1))
     server = ScriptedServer(network, ADDRESS)
     server.answers[11] = serve
     await server.start()
@@ -349,7 +350,7 @@ async def test_a_retired_connection_ends_when_its_last_answer_came() -> None:
 @given(st.integers(0, 2**32), st.lists(st.binary(max_size=3000), min_size=1, max_size=20))
 def test_however_the_bytes_arrive_everyone_gets_his_own_answer(seed: int, bodies: list[bytes]) -> None:
     async def main() -> None:
-        server = ScriptedServer(MemoryNetwork(Random(seed)), ADDRESS)
+        server = ScriptedServer(RandomNetwork(Random(seed)), ADDRESS)
         server.answers[10] = lambda command: Command.response(command, 0, body=command.body)
         await server.start()
         connection = await connected(server.network)

@@ -6,7 +6,8 @@ import pytest
 
 from rocketapp.transport import connection as module
 from rocketapp.transport.connection import Connection, Listener
-from rocketapp.wire.command import Command, encode
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import encode
 from tests.unit.scripted import FakeStream, in_virtual_time, ok
 
 

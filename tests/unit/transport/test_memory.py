@@ -13,6 +13,7 @@ import pytest
 from rocketapp.errors import ConnectError
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, Stream
+from tests.random_network import RandomNetwork
 from tests.unit.scripted import eventually, in_virtual_time, outcome
 
 ADDRESS = "10.0.0.1:10911"
@@ -65,7 +66,7 @@ async def test_bytes_arrive_in_order_but_never_during_the_write() -> None:
 async def test_a_seed_cuts_and_joins_chunks_and_does_so_again() -> None:
     arrived = []
     for _ in range(2):
-        near, far = await pair(MemoryNetwork(Random(7)))
+        near, far = await pair(RandomNetwork(Random(7)))
         for number in range(50):
             near.stream.write(bytes([number]) * 10)
         await asyncio.sleep(1)
@@ -188,7 +189,7 @@ async def seconds_under_way(network: MemoryNetwork) -> float:
 
 @in_virtual_time
 async def test_bytes_are_under_way_as_long_as_the_seed_says_and_stay_in_order() -> None:
-    first, again = [await seconds_under_way(MemoryNetwork(Random(3), latency=0.05)) for _ in range(2)]
+    first, again = [await seconds_under_way(RandomNetwork(Random(3), latency=0.05)) for _ in range(2)]
     assert 0 < first == again
 
 

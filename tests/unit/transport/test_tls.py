@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, ConnectError, ConnectionLostError
 from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Connection, Listener
@@ -71,7 +72,7 @@ async def ask(address: str, tls: Tls | None, *, size: int = 300_000) -> Command:
 
 async def test_requests_are_answered_through_tls(papers: Papers) -> None:
     async with serving(papers.address) as address:
-        answer = await ask(address, make_tls(ca_file=papers.ca))
+        answer = await ask(address, make_tls(ClientConfig(ca_file=papers.ca)))
     assert answer.is_response
 
 
@@ -79,8 +80,8 @@ async def test_an_address_that_the_certificate_does_not_name_is_reached_by_the_n
     papers: Papers,
 ) -> None:
     async with serving(papers.name) as address:
-        refused = await outcome(ask(address, make_tls(ca_file=papers.ca)))
-        answer = await ask(address, make_tls(ca_file=papers.ca, server_name="broker.example"))
+        refused = await outcome(ask(address, make_tls(ClientConfig(ca_file=papers.ca))))
+        answer = await ask(address, make_tls(ClientConfig(ca_file=papers.ca, tls_server_name="broker.example")))
     assert isinstance(refused, ConnectError)
     assert refused.problem == (
         "its certificate does not name 127.0.0.1: set client.tls_server_name to a name that it carries"
@@ -91,8 +92,8 @@ async def test_an_address_that_the_certificate_does_not_name_is_reached_by_the_n
 async def test_a_client_shows_its_certificate_to_a_server_that_wants_one(papers: Papers) -> None:
     own = {"cert_file": str(papers.client.cert), "key_file": str(papers.client.key)}
     async with serving(papers.address, wants_client_of=papers.ca) as address:
-        answer = await ask(address, make_tls(ca_file=papers.ca, **own))
-        refused = await outcome(ask(address, make_tls(ca_file=papers.ca), size=0))
+        answer = await ask(address, make_tls(ClientConfig(ca_file=papers.ca, **own)))
+        refused = await outcome(ask(address, make_tls(ClientConfig(ca_file=papers.ca)), size=0))
     assert answer.is_response
     assert isinstance(refused, ConnectError | ConnectionLostError)
     assert "client.cert_file" in str(refused)
@@ -100,7 +101,7 @@ async def test_a_client_shows_its_certificate_to_a_server_that_wants_one(papers:
 
 async def test_an_expired_certificate_is_refused_with_its_mend(papers: Papers) -> None:
     async with serving(papers.expired) as address:
-        error = await outcome(ask(address, make_tls(ca_file=papers.ca)))
+        error = await outcome(ask(address, make_tls(ClientConfig(ca_file=papers.ca))))
     assert isinstance(error, ConnectError)
     assert error.problem == "its certificate has expired: renew it there, or correct the clock here"
 
@@ -110,8 +111,8 @@ async def test_an_unknown_authority_is_refused_and_trusted_only_without_verifica
 ) -> None:
     stranger = Authority(tmp_path, "stranger")
     async with serving(papers.address) as address:
-        error = await outcome(ask(address, make_tls(ca_file=str(stranger.cert))))
-        answer = await ask(address, make_tls(ca_file=str(stranger.cert), verify=False))
+        error = await outcome(ask(address, make_tls(ClientConfig(ca_file=str(stranger.cert)))))
+        answer = await ask(address, make_tls(ClientConfig(ca_file=str(stranger.cert), tls_verify=False)))
     assert isinstance(error, ConnectError)
     assert "set client.ca_file to the authority that issued it" in error.problem
     assert answer.is_response
@@ -119,7 +120,7 @@ async def test_an_unknown_authority_is_refused_and_trusted_only_without_verifica
 
 async def test_a_plain_server_is_named_and_nothing_is_sent_to_it_in_plain(papers: Papers) -> None:
     async with serving(None) as address:
-        error = await outcome(ask(address, make_tls(ca_file=papers.ca)))
+        error = await outcome(ask(address, make_tls(ClientConfig(ca_file=papers.ca))))
     assert isinstance(error, ConnectError)
     assert error.problem.endswith("switch TLS on there (tls.server.mode), or leave out client.tls")
 
@@ -133,7 +134,7 @@ async def test_a_server_that_wants_tls_and_is_spoken_to_in_plain_is_named(papers
 
 async def test_a_connection_with_tls_that_a_server_refuses_is_not_asked_whether_it_wants_tls(papers: Papers) -> None:
     told: list[str] = []
-    access = Access(tls=make_tls(ca_file=papers.ca))
+    access = Access(tls=make_tls(ClientConfig(ca_file=papers.ca)))
     connection = Connection(serve=None, max_frame_bytes=1024, access=access, on_lost=lambda _, why: told.append(why))
     connection.lost("it refuses our certificate, unknown ca: set client.cert_file")
     assert told == ["it refuses our certificate, unknown ca: set client.cert_file"]
@@ -154,7 +155,7 @@ def test_files_that_cannot_be_used_are_named_with_their_option(papers: Papers) -
         ({"cert_file": cert, "key_file": str(no_pem)}, "client.cert_file", "both must be PEM"),
     ):
         with pytest.raises(ConfigError) as raised:
-            make_tls(**{"ca_file": papers.ca, **given})
+            make_tls(ClientConfig(**{"ca_file": papers.ca, **given}))
         assert raised.value.place == place, given
         assert words in raised.value.problem, given
 
@@ -168,7 +169,7 @@ def test_a_key_with_a_password_is_opened_by_it_and_no_question_is_asked_at_the_t
     encrypt = ["openssl", "pkcs8", "-topk8", "-in", str(papers.client.key), "-passout", "pass:opens", "-out"]
     subprocess.run([*encrypt, str(closed)], check=True, capture_output=True, timeout=60)
     own = {"ca_file": papers.ca, "cert_file": str(papers.client.cert), "key_file": str(closed)}
-    assert make_tls(**own, key_password="opens")
+    assert make_tls(ClientConfig(**own, key_password="opens"))
     for wrong in ("", "other"):
         with pytest.raises(ConfigError, match=r"client\.key_password must open the key"):
-            make_tls(**own, key_password=wrong)
+            make_tls(ClientConfig(**own, key_password=wrong))

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, ConnectError, ConnectionLostError
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
@@ -29,7 +30,7 @@ class Papers:
         authority = Authority(folder)
         self.shown: Issued = authority.issue("server", names="IP:127.0.0.1")
         self.other: Issued = authority.issue("other", names="IP:127.0.0.1")
-        self.trust: Tls = make_tls(ca_file=str(authority.cert))
+        self.trust: Tls = make_tls(ClientConfig(ca_file=str(authority.cert)))
 
     def config(self, mode: str = "permissive") -> BrokerConfig:
         return BrokerConfig(tls=mode, cert_file=str(self.shown.cert), key_file=str(self.shown.key))
@@ -78,7 +79,7 @@ async def test_one_port_serves_with_tls_and_without_it(papers: Papers) -> None:
 async def test_older_and_newer_tls_is_spoken_and_what_is_too_old_is_not(papers: Papers) -> None:
     async with serving(papers.config(), []) as address:
         for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
-            tls = make_tls(verify=False)
+            tls = make_tls(ClientConfig(tls_verify=False))
             tls.context.minimum_version = tls.context.maximum_version = version
             assert await ask(address, tls, 1000) == [1000]
 
@@ -107,7 +108,7 @@ async def test_what_only_looks_like_tls_ends_its_connection_and_no_other(papers:
 
 async def test_a_client_that_does_not_trust_the_server_disturbs_no_other(papers: Papers) -> None:
     async with serving(papers.config(), []) as address:
-        assert isinstance(await outcome(ask(address, make_tls(), 5)), ConnectError)
+        assert isinstance(await outcome(ask(address, make_tls(ClientConfig()), 5)), ConnectError)
         assert await ask(address, papers.trust, 5) == [5]
 
 

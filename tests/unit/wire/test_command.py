@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.command import BINARY, Command, decode, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import BINARY, Command
+from rocketapp.wire.frame import FrameReader, decode, encode
 
 
 def read(frame: bytes) -> Command:

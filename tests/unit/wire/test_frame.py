@@ -9,8 +9,8 @@ import tracemalloc
 import pytest
 
 from rocketapp.errors import FrameTooLargeError, ProtocolError
-from rocketapp.wire.command import Command, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import FrameReader, encode
 
 LIMIT = 16_777_216
 

@@ -19,9 +19,8 @@ from rocketapp.wire.frame import FrameReader
 from rocketapp.wire.properties import decode as decode_properties
 from rocketapp.wire.record import decode_record, decode_records, encode_record
 from rocketapp.wire.requests.clients import (
-    GroupChanged,
     Heartbeat,
-    MemberListRequest,
+    OfGroup,
     UnregisterRequest,
     decode_members,
     encode_members,
@@ -72,8 +71,8 @@ def read(name: str, side: str = "request") -> Command:
         ("send_v2", SendRequest, set()),
         ("send_v2_binary", SendRequest, set()),
         ("send_batch", SendRequest, set()),
-        ("member_list", MemberListRequest, set()),
-        ("group_changed", GroupChanged, set()),
+        ("member_list", OfGroup, set()),
+        ("group_changed", OfGroup, set()),
         ("unregister", UnregisterRequest, set()),
         ("unregister_binary", UnregisterRequest, set()),
     ],

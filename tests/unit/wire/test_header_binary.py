@@ -7,10 +7,16 @@ import struct
 import pytest
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.header_binary import decode, encode
+from rocketapp.wire import header_binary
+from rocketapp.wire.command import Command
+from rocketapp.wire.header_binary import encode
 
 FIXED = struct.pack(">hbhii", 11, 9, 479, 3, 2)
 NO_REMARK = struct.pack(">i", 0)
+
+
+def decode(data: bytes) -> Command:
+    return header_binary.decode(data, b"")
 
 
 def header(fields: bytes, length: int | None = None) -> bytes:
@@ -31,12 +37,12 @@ def test_texts_of_length_zero_are_null() -> None:
 def test_languages_are_numbers_and_unknown_ones_are_other() -> None:
     assert decode(header(b"")).language == "GO"
     assert decode(struct.pack(">hbhii", 1, -1, 0, 0, 0) + NO_REMARK * 2).language == "OTHER"
-    written = encode(code=1, fields=None, flag=0, language="KLINGON", opaque=0, remark=None, version=0)
+    written = encode(Command(1, language="KLINGON"))
     assert decode(written).language == "OTHER"
 
 
 def test_a_version_is_cut_to_16_bits_and_codes_are_signed() -> None:
-    written = encode(code=-1000, fields=None, flag=0, language="JAVA", opaque=0, remark=None, version=0x1_0005)
+    written = encode(Command(-1000, version=0x1_0005))
     assert (decode(written).code, decode(written).version) == (-1000, 5)
 
 
@@ -70,4 +76,4 @@ def test_lengths_that_lie_raise_a_protocol_error(data: bytes) -> None:
 
 def test_a_name_that_is_too_long_is_refused() -> None:
     with pytest.raises(ProtocolError, match="limit 32767"):
-        encode(code=1, fields={"a" * 32768: "b"}, flag=0, language="JAVA", opaque=0, remark=None, version=0)
+        encode(Command(1, {"a" * 32768: "b"}))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.properties import decode, encode, from_tag_on, tag_of, unique_id_of, value_of
+from rocketapp.wire.properties import decode, encode, from_tag_on, keys_of, tag_of, unique_id_of
 
 
 def test_an_entry_counts_when_name_and_value_are_both_there() -> None:
@@ -69,17 +71,14 @@ ENTRIES = st.lists(
 )
 
 
-@given(ENTRIES, st.booleans())
-def test_one_value_alone_is_that_of_all_properties(entries: list[tuple[bytes, bytes, bytes]], ends: bool) -> None:
+@given(ENTRIES, st.booleans(), st.sampled_from([(keys_of, "KEYS"), (unique_id_of, "UNIQ_KEY")]))
+def test_one_value_alone_is_that_of_all_properties(
+    entries: list[tuple[bytes, bytes, bytes]], ends: bool, reader: tuple[Callable[[bytes], bytes | None], str]
+) -> None:
     raw = b"\x02".join(b"".join(entry) for entry in entries) + (b"\x02" if ends else b"")
-    found = value_of(raw, b"\x02KEYS\x01")
-    assert (None if found is None else found.decode("utf-8", "replace")) == decode(raw).get("KEYS")
-
-
-@given(ENTRIES, st.booleans())
-def test_the_unique_id_alone_is_that_of_all_properties(entries: list[tuple[bytes, bytes, bytes]], ends: bool) -> None:
-    raw = b"\x02".join(b"".join(entry) for entry in entries) + (b"\x02" if ends else b"")
-    assert unique_id_of(raw) == decode(raw).get("UNIQ_KEY")
+    read, name = reader
+    found = read(raw)
+    assert (None if found is None else found.decode("utf-8", "replace")) == decode(raw).get(name)
 
 
 TAGGED = st.lists(

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from pyspark_rocketmq.options import Access, Tls
 from rocketapp import TransportError
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.command import Command, encode
-from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import FrameReader, encode
 from rocketapp.wire.signing import Keys
 
 _LARGEST_FRAME = 64 * 1024 * 1024

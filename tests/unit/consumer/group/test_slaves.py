@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from rocketapp.model.event import QueueBlocked, ReadFromSlave
 from rocketapp.model.message_queue import MessageQueue
@@ -113,7 +114,7 @@ class SlaveCluster(FakeCluster):
             # It sends readers back to its master, and does not say which offset would be right.
             fields = PullResponse(0, request.offset, slave.first, end).to_fields()
             return Command.response(command, ResponseCode.PULL_RETRY_IMMEDIATELY, fields=fields)
-        few = request._replace(max_messages=min(32, end - request.offset))
+        few = replace(request, max_messages=min(32, end - request.offset))
         return self._read(queue, few, wanted[0], command)
 
 

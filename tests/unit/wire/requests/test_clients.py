@@ -13,9 +13,8 @@ from rocketapp.wire.requests.clients import (
     CONSUME_ACTIVELY,
     FROM_FIRST,
     ConsumerData,
-    GroupChanged,
     Heartbeat,
-    MemberListRequest,
+    OfGroup,
     UnregisterRequest,
     decode_members,
     encode_members,
@@ -127,9 +126,9 @@ def test_a_group_that_is_not_left_is_not_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [UnregisterRequest("c", "P", "G"), UnregisterRequest("c"), MemberListRequest("G"), GroupChanged("G")]
+    "header", [UnregisterRequest("c", "P", "G"), UnregisterRequest("c"), OfGroup("G"), OfGroup("G")]
 )
-def test_headers_are_read_back(header: UnregisterRequest | MemberListRequest | GroupChanged) -> None:
+def test_headers_are_read_back(header: UnregisterRequest | OfGroup | OfGroup) -> None:
     assert type(header).from_fields(header.to_fields()) == header
     with pytest.raises(ProtocolError, match="is missing"):
         type(header).from_fields({})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUSPEND, PullRequest, PullResponse
@@ -26,7 +27,7 @@ def test_a_pull_is_written_in_java_fields() -> None:
 
 
 def test_optional_fields_are_written_when_they_are_given() -> None:
-    request = REQUEST._replace(expression="a || b", max_bytes=262144, broker_name="broker-a")
+    request = replace(REQUEST, expression="a || b", max_bytes=262144, broker_name="broker-a")
     fields = request.to_fields()
     assert (fields["subscription"], fields["maxMsgBytes"], fields["bname"]) == ("a || b", "262144", "broker-a")
     assert PullRequest.from_fields(fields) == request

@@ -34,7 +34,7 @@ def test_it_is_read_as_it_was_written_and_has_every_table_that_java_reads() -> N
 def test_queues_and_stacks_are_written_by_the_names_of_java() -> None:
     queue = MessageQueue("T", "b", 3)
     info = INFO._replace(
-        queues={queue: QueueInfo(5, 6, 9, 3, 2 << 20, 5, 5, 1, is_locked=True, consumed_ms=7)}, stacks="at f"
+        queues={queue: QueueInfo(5, 6, 9, 3, 2, 5, 5, 1, is_locked=True, consumed_ms=7)}, stacks="at f"
     )
     said = INFO.encode().decode()
     table = (

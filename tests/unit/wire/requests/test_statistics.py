@@ -30,9 +30,9 @@ SUBSCRIPTION = SubscriptionData("T", "a", frozenset({"a"}), 1)
 
 def test_topic_statistics_have_queues_as_keys() -> None:
     offsets = {QUEUE: TopicOffset(0, 7, 1795169647947)}
-    assert encode_topic_stats(offsets, 0.5) == (
+    assert encode_topic_stats(offsets) == (
         b'{"offsetTable":{' + KEY + b':{"lastUpdateTimestamp":1795169647947,"maxOffset":7,"minOffset":0}},'
-        b'"topicPutTps":0.5}'
+        b'"topicPutTps":0.0}'
     )
 
 
