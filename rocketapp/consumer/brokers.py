@@ -496,6 +496,13 @@ class Brokers(GroupOffsets):
         connection = await self.connection(broker_name, dial=False)
         await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
+    async def holding(self, queue: MessageQueue) -> Connection:
+        """The connection to its master, dialled if need be. AnotherQueueError when that has not what was pulled."""
+        connection = await self.connection(queue.broker_name)
+        if self._recognised.get(queue) is not connection:
+            await self.recognise(queue, connection)
+        return connection
+
     async def send_back(
         self, message: Message, queue: MessageQueue, *, delay_level: int, max_retries: int, timeout: float
     ) -> None:
@@ -503,9 +510,7 @@ class Brokers(GroupOffsets):
 
         It finds the message by its place in the log. Raises AnotherQueueError when another one may be there.
         """
-        connection = await self.connection(queue.broker_name)
-        if self._recognised.get(queue) is not connection:
-            await self.recognise(queue, connection)
+        connection = await self.holding(queue)
         request = SendBackRequest(
             message.physical_offset,
             self._group,

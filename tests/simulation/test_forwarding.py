@@ -398,3 +398,33 @@ async def test_what_waited_for_another_member_when_its_broker_was_replaced_by_an
     await stage.until(lambda: set(calls.numbers()) >= set(sent), 300)
     assert Counter(calls.numbers()).most_common(1)[0][1] == 1
     await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERLY, KEYED], ids=["orderly", "keyed"])
+@pytest.mark.parametrize("how", ["moved by an operator", "replaced by an empty broker"])
+@scenario
+async def test_in_order_a_session_that_ends_waits_for_what_another_member_runs_as_long_as_its_broker_knows_it(
+    topic: Topic, how: str
+) -> None:
+    stage, slow = Groups(topic), Calls(100.0)
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    owner = await stage.member(orders="a")
+    await stage.member(orders="b", handle=slow)
+    await settled(stage)
+    sent = [await stage.sender.send("orders", "D", tag="b") for _ in range(3)]
+    await stage.until(lambda: slow.running)
+    await asyncio.sleep(3)
+    if "moved" in how:
+        done = owner.consumer.done_offsets("orders")
+        owner.consumer.move({queue: offset + 1 for queue, offset in done.items() if offset})
+        await stage.until(lambda: set(slow.numbers()) >= set(sent), 900)
+        assert slow.most == 1
+    else:
+        stage.broker.crash(is_lost=True)
+        await stage.broker.start()
+        key = next(key for n in range(500) if (string_hash(key := f"a longer key {n}") - string_hash("D")) % 4 == 0)
+        fresh = [await stage.sender.send("orders", key, tag="b") for _ in range(2)]
+        await stage.until(lambda: fresh[0] in slow.numbers(), 60)
+        await stage.until(lambda: fresh[1] in slow.numbers(), 300)
+    await stage.end()

@@ -27,6 +27,7 @@ from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.blocked import OF_FORWARD
+from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
@@ -161,11 +162,13 @@ class Forwarding:
 
     async def _offer(self, message: Message, place: _Place) -> None:
         pause, turn, tag = _FIRST_PAUSE, message.offset, message.raw_tag()
-        queue = self._member.owned_as(place.queue)
+        queue, is_locked, is_lost = self._member.owned_as(place.queue), self._is_locked(message, place.queue), False
         while (takers := await self._check.takers(message.topic, tag)) or self._check.is_wanted(message.topic, tag):
             # As long as one may be at it, no other one is asked, though its broker does not see it.
             at = self._at.get(place)
-            if self._is_void(queue, message) or (
+            # In order the end of that call is waited for, as that of a call of our own.
+            may_run = at in takers and is_locked and not is_lost
+            if (not may_run and self._is_void(queue, message)) or (
                 at not in takers and place in self._waiting[queue] and self._member.owned[queue].is_ending
             ):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
@@ -178,7 +181,10 @@ class Forwarding:
                 continue
             member = at if at in takers else takers[turn % len(takers)]
             async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
-                answer = await self._ask(message, place, member)
+                try:
+                    answer, is_lost = await self._ask(message, place, member), False
+                except AnotherQueueError as other:
+                    answer, is_lost = DirectResult(NOT_TAKEN, str(other)), True
             if answer.result == SUCCESS:
                 self._member.stats.forwarded += 1
                 return
@@ -208,10 +214,13 @@ class Forwarding:
         held = None if owned is None else owned.process_queue
         return held is None or held.closed or not held.holds(message)
 
+    def _is_locked(self, message: Message, queue: MessageQueue) -> bool:
+        known = self._topics.get(message.topic)
+        return known is not None and known.needs_lock and message.topic == queue.topic
+
     async def _ask(self, message: Message, place: _Place, member: str) -> DirectResult:
-        """What this member says of the message now."""
-        queue, known = place.queue, self._topics.get(message.topic)
-        is_locked = known is not None and known.needs_lock and message.topic == queue.topic
+        """What this member says of the message now. Raises AnotherQueueError when its broker has it no more."""
+        queue = place.queue
         request = DirectRequest(
             self._member.name,
             member,
@@ -220,12 +229,12 @@ class Forwarding:
             queue.broker_name,
             message.offset,
             message.reconsume_times,
-            self._member.client_id if is_locked else "",
+            self._member.client_id if self._is_locked(message, queue) else "",
         )
         was_at = self._at.get(place)
         self._at[place] = member
         try:
-            connection = await self._member.brokers.connection(queue.broker_name)
+            connection = await self._member.brokers.holding(queue)
             answer = await consume_directly(connection, request, ANSWER_TIMEOUT)
         except (RequestTimeoutError, ConnectionLostError) as error:
             return DirectResult(TAKEN, str(error))
@@ -234,6 +243,8 @@ class Forwarding:
             may_run = isinstance(error, BrokerError) and error.code == ResponseCode.CONSUME_MSG_TIMEOUT
             if was_at != member and not may_run:
                 self._at.pop(place, None)
+            if isinstance(error, AnotherQueueError):
+                raise
             return DirectResult(NOT_TAKEN, (isinstance(error, BrokerError) and error.remark) or str(error))
         if answer.result != TAKEN:
             self._at.pop(place, None)
