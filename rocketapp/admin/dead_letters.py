@@ -49,7 +49,7 @@ class StoredDeadLetter:
 
     @property
     def queue(self) -> MessageQueue:
-        """Where it lies."""
+        """The queue in which it lies."""
         assert self.message.queue is not None  # it was pulled
         return self.message.queue
 

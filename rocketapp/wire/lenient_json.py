@@ -104,7 +104,7 @@ def int32_of(value: Any) -> int:
     return number
 
 
-class Members(msgspec.Struct, frozen=True, rename=java_names(broker_name="brokerName")):
+class JsonObject(msgspec.Struct, frozen=True, rename=java_names(broker_name="brokerName")):
     """The members of an object, an attribute each. One that is missing or null has the default of its attribute."""
 
     def encode(self) -> bytes:

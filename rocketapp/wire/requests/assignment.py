@@ -13,14 +13,14 @@ from typing import NamedTuple, Self
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Int32, java_names
-from rocketapp.wire.lenient_json import Members, dump, queue_members, text_of
+from rocketapp.wire.lenient_json import JsonObject, dump, queue_members, text_of
 
 PULL, POP = "PULL", "POP"
 ALL_QUEUES = -1
 """The queue id that stands for all queues of a broker."""
 
 
-class AssignmentQuestion(Members, frozen=True, rename=java_names(strategy="strategyName")):
+class AssignmentQuestion(JsonObject, frozen=True, rename=java_names(strategy="strategyName")):
     """Asks which queues one member consumes."""
 
     topic: str
@@ -59,7 +59,7 @@ def encode_assigned(found: Iterable[AssignedQueue] | None) -> bytes:
     return dump({"messageQueueAssignments": entries})
 
 
-class RequestMode(Members, frozen=True, rename=java_names(share_queues="popShareQueueNum")):
+class RequestMode(JsonObject, frozen=True, rename=java_names(share_queues="popShareQueueNum")):
     """How the members of a group are to ask for the messages of a topic."""
 
     topic: str

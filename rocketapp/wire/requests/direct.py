@@ -16,7 +16,7 @@ from typing import Self
 
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, MissingText, java_names
-from rocketapp.wire.lenient_json import Members, dump
+from rocketapp.wire.lenient_json import JsonObject, dump
 
 SUCCESS, LATER = "CR_SUCCESS", "CR_LATER"
 """Results: the message is done, or is to be consumed again."""
@@ -47,7 +47,7 @@ class DirectRequest(Header, frozen=True, rename=java_names(offset_message_id="ms
         return self.queue_offset >= 0
 
 
-class DirectResult(Members, frozen=True, rename=java_names(result="consumeResult")):
+class DirectResult(JsonObject, frozen=True, rename=java_names(result="consumeResult")):
     """What became of it."""
 
     result: str

@@ -20,7 +20,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Header, java_names
-from rocketapp.wire.lenient_json import Members, dump, text_of
+from rocketapp.wire.lenient_json import JsonObject, dump, text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
 CONSUME_TYPE, STARTED, CLIENT_VERSION = "PROP_CONSUME_TYPE", "PROP_CONSUMER_START_TIMESTAMP", "PROP_CLIENT_VERSION"
@@ -47,7 +47,7 @@ def encode_pulled(pulled: Mapping[str, str]) -> str:
 
 
 class QueueInfo(
-    Members,
+    JsonObject,
     frozen=True,
     rename=java_names(
         first_cached="cachedMsgMinOffset",
@@ -89,7 +89,7 @@ class QueueInfo(
 
 
 class PopInfo(
-    Members,
+    JsonObject,
     frozen=True,
     rename=java_names(unfinished="waitAckCount", is_given_back="droped", answered_ms="lastPopTimestamp"),
 ):
@@ -102,7 +102,7 @@ class PopInfo(
 
 
 class TopicRates(
-    Members,
+    JsonObject,
     frozen=True,
     rename=java_names(
         pulled_per_second="pullTPS",

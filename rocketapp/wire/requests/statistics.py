@@ -17,11 +17,11 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.wire import lenient_json
 from rocketapp.wire.fields import Int32, java_names
-from rocketapp.wire.lenient_json import Members, dump, queue_of, text_of
+from rocketapp.wire.lenient_json import JsonObject, dump, queue_of, text_of
 from rocketapp.wire.requests.clients import subscription_members, subscription_of
 
 
-class TopicOffset(Members, frozen=True, rename=java_names(updated_ms="lastUpdateTimestamp")):
+class TopicOffset(JsonObject, frozen=True, rename=java_names(updated_ms="lastUpdateTimestamp")):
     """The offsets of one queue."""
 
     min_offset: int
@@ -31,7 +31,7 @@ class TopicOffset(Members, frozen=True, rename=java_names(updated_ms="lastUpdate
     """When its last message was stored; 0 for an empty queue."""
 
 
-class ConsumedOffset(Members, frozen=True, rename=java_names(last_ms="lastTimestamp")):
+class ConsumedOffset(JsonObject, frozen=True, rename=java_names(last_ms="lastTimestamp")):
     """The offsets of a group in one queue."""
 
     broker_offset: int
@@ -43,7 +43,7 @@ class ConsumedOffset(Members, frozen=True, rename=java_names(last_ms="lastTimest
     """When the last consumed message was stored, in milliseconds since 1970; 0 when there is none."""
 
 
-class ConnectedClient(Members, frozen=True, rename=java_names(address="clientAddr")):
+class ConnectedClient(JsonObject, frozen=True, rename=java_names(address="clientAddr")):
     """One client in a group."""
 
     client_id: str
