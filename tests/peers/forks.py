@@ -19,6 +19,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +30,9 @@ RUN = (
     *("dynaconf", "uvloop", "rocketapp.app.run.lifecycle", "rocketapp.cli.commands.run", "rocketapp.cli.loader"),
     *("rocketapp.cli.processes.broker", "rocketapp.cli.processes.run", "rocketapp.cli.processes.worker"),
     *("rocketapp.cli.main", "rocketapp.cli.cluster", "rocketapp.embedded.embedded"),
+    *(f"rocketapp.plugins.{name}" for name in ("avro", "idempotency.plugin", "log_lines", "logs", "protobuf")),
+    *("rocketapp.app.app", "rocketapp.plugins.failures", "rocketapp.plugins.telemetry.plugin"),
+    *(f"{name}.plugin" for name in ("rocketapp_lake", "rocketapp_pyspark", "rocketapp_redis") if find_spec(name)),
 )
 """With these comes nearly all that a broker has imported when it serves, and a plain app at its first message."""
 _FORKING = Path(__file__).with_name("forking")
