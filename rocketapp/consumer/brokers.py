@@ -496,11 +496,20 @@ class Brokers(GroupOffsets):
         connection = await self.connection(broker_name, dial=False)
         await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
-    async def holding(self, queue: MessageQueue) -> Connection:
-        """The connection to its master, dialled if need be. AnotherQueueError when that has not what was pulled."""
+    async def holding(self, message: Message, queue: MessageQueue) -> Connection:
+        """The connection to its master, dialled if need be; AnotherQueueError when that has it no more.
+
+        On a connection on which the queue was not recognised yet, it is asked for this message: a broker that has lost
+        its tail has it perhaps still.
+        """
         connection = await self.connection(queue.broker_name)
-        if self._recognised.get(queue) is not connection:
-            await self.recognise(queue, connection)
+        if queue in self._landmarks and self._recognised.get(queue) is not connection:
+            try:
+                other = await self._other(queue, _landmark(message), connection)
+            except BrokerError as error:  # that says nothing about what is asked of it next
+                raise TransportError(queue.broker_name, f"it does not tell which records it has: {error}") from error
+            if other is not None:
+                raise AnotherQueueError(max(0, other.min_offset), other.max_offset)
         return connection
 
     async def send_back(
@@ -510,7 +519,7 @@ class Brokers(GroupOffsets):
 
         It finds the message by its place in the log. Raises AnotherQueueError when another one may be there.
         """
-        connection = await self.holding(queue)
+        connection = await self.holding(message, queue)
         request = SendBackRequest(
             message.physical_offset,
             self._group,

@@ -234,7 +234,7 @@ class Forwarding:
         was_at = self._at.get(place)
         self._at[place] = member
         try:
-            connection = await self._member.brokers.holding(queue)
+            connection = await self._member.brokers.holding(message, queue)
             answer = await consume_directly(connection, request, ANSWER_TIMEOUT)
         except (RequestTimeoutError, ConnectionLostError) as error:
             return DirectResult(TAKEN, str(error))

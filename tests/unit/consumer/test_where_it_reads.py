@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.reset_offset import encode_reset
@@ -510,6 +510,50 @@ def test_a_message_that_failed_is_not_sent_back_as_the_one_that_an_empty_broker_
         assert [body for body in cluster.bodies("%DLQ%group") if body in fresh] == []
         if "paused" in how:  # otherwise its session may be over before: it is gone with its broker
             assert (b"2", 2) in calls if retries else cluster.bodies("%DLQ%group") == [b"2"]
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("why", ["it has lost its tail", "the group may not pull"])
+def test_in_a_group_with_locks_a_message_is_retried_by_a_broker_that_has_it_still(why: str) -> None:
+    """Its member may send no copy to be retried, so that a message its broker has not is a dead letter."""
+
+    @in_virtual_time
+    async def story() -> None:
+        cluster, calls = await started(), list[tuple[bytes, int]]()
+        (queue,) = cluster.create("topic")
+        cluster.create("stock")
+        gate = asyncio.Event()
+
+        async def handler(message: Message) -> None:
+            calls.append((message.body, message.attempt))
+            if calls[-1] == (b"0", 1):
+                await gate.wait()
+                raise ValueError("no")
+
+        in_order = consumed(Seen(), topic="stock", orderly=True)
+        member = await cluster.member(consumed(handler, retries=3), in_order).start()
+        cluster.send(queue, b"0")
+        await asyncio.sleep(100)
+        cluster.send_many(queue, 2)
+        await eventually(lambda: len(calls) == 3)
+        await asyncio.sleep(100)
+        cluster.network.cut(cluster.brokers["broker-a"].address)
+        cluster.held.clear()
+        if "tail" in why:
+            del cluster.log[queue][2:]
+            for body in (b"new", b"newer"):
+                cluster.send(queue, body)
+        else:
+            cluster.refuse(RequestCode.PULL_MESSAGE, ResponseCode.NO_PERMISSION)
+        gate.set()
+        await asyncio.sleep(20)
+        cluster.behave()
+        await asyncio.sleep(60)
+        assert cluster.bodies("%DLQ%group") == []
+        assert (b"0", 2) in calls
         await member.stop()
         await cluster.stop()
 
