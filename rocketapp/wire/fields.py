@@ -17,11 +17,11 @@ from rocketapp.errors import ProtocolError
 Fields = Mapping[str, str] | None
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 """An attribute of 32 bits; other integers have 64."""
-Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
-"""An attribute of 64 bits of an `OftenReadHeader`, which has to say it."""
+Int64 = Annotated[int, msgspec.Meta(gt=-(2**53), lt=2**53)]
+"""An attribute of 64 bits of an `OftenReadHeader`. Larger ones are read one by one: a float would be rounded in C."""
 MissingText = Annotated[str, "may be missing"]
 """A text that peers may leave out: it is empty then."""
-MissingInt = Annotated[int, "may be missing"]
+MissingInt = Annotated[Int64, "may be missing"]
 """A number that peers may leave out: it is 0 then."""
 
 _INT32, _INT64 = 2**31, 2**63
@@ -89,11 +89,11 @@ class Header(msgspec.Struct, frozen=True, rename=java_names()):
     """
 
     def to_fields(self) -> dict[str, str]:
-        return {
-            name: value if value.__class__ is str else str(value) if value.__class__ is int else boolean_text(value)
-            for name, value in msgspec.to_builtins(self).items()
-            if value is not None
-        }
+        found = {}
+        for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True):
+            if value is not None:
+                found[name] = boolean_text(value) if value.__class__ is bool else str(value)
+        return found
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:

@@ -32,7 +32,7 @@ class AssignmentQuestion(JsonObject, frozen=True, rename=java_names(strategy="st
     @classmethod
     def decode(cls, body: bytes) -> Self:
         with lenient_json.reading("assignment question", body) as data:
-            return cls.of(data)
+            return cls.of({**data, "strategyName": data.get("strategyName") or ""})  # none is not the usual one
 
 
 class AssignedQueue(NamedTuple):

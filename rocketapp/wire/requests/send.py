@@ -144,5 +144,7 @@ class SendResponse(
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
+        if fields and fields.get("TRACE_ON") not in ("true", "false"):
+            fields = {**fields, "TRACE_ON": "true"}  # as for Java, every other word is a yes
         found = super().from_fields(fields)
         return found if fields and "MSG_REGION" in fields else msgspec.structs.replace(found, region=None)

@@ -43,6 +43,13 @@ def test_each_header_is_written_and_read_back(header: Any, fields: dict[str, str
     assert type(header).from_fields(fields) == header
 
 
+def test_an_integer_of_any_class_is_written_in_digits() -> None:
+    class Place(int):
+        """What a store of offsets may give."""
+
+    assert CommitRequest("G", "T", 1, Place(7)).to_fields()["commitOffset"] == "7"
+
+
 def test_the_boundary_is_lower_by_default_and_read_in_any_case() -> None:
     fields = {"topic": "T", "queueId": "3", "timestamp": "17"}
     assert SearchOffsetRequest.from_fields(fields).boundary == "lower"

@@ -86,6 +86,12 @@ def test_requests_are_read_as_they_are_written() -> None:
     assert assignment.AssignmentQuestion.decode(question.encode()) == question
 
 
+@pytest.mark.parametrize("told", [b"", b',"strategyName":null'])
+def test_who_names_no_strategy_is_not_taken_at_another(told: bytes) -> None:
+    body = b'{"topic":"orders","consumerGroup":"shop","clientId":"me@1"' + told + b"}"
+    assert assignment.AssignmentQuestion.decode(body).strategy == ""
+
+
 def test_a_message_that_is_hidden_anew_has_a_hand_out_of_its_own() -> None:
     fields = {"popTime": "5000", "invisibleTime": "1000", "reviveQid": "4"}
     assert pop.renewed(HANDLE, fields) == HANDLE._replace(start=19, popped_ms=5000, invisible_ms=1000, revive_queue=4)

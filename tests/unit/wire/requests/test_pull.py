@@ -42,6 +42,19 @@ def test_a_missing_field_is_told_by_its_name(name: str) -> None:
         PullRequest.from_fields(fields)
 
 
+@pytest.mark.parametrize("value", ["9007199254740993.0", "1e18", "9223372036854775808"])
+def test_a_number_is_read_exactly_or_refused(value: str) -> None:
+    fields, answer = REQUEST.to_fields(), PullResponse(0, 132, 5, 2**40).to_fields()
+    for name in ("queueOffset", "commitOffset"):
+        with pytest.raises(ProtocolError, match=f"field {name}"):
+            PullRequest.from_fields({**fields, name: value})
+        assert PullRequest.from_fields({**fields, name: "9007199254740993"}).to_fields()[name] == "9007199254740993"
+    for name in answer:
+        with pytest.raises(ProtocolError, match=f"field {name}"):
+            PullResponse.from_fields({**answer, name: value})
+        assert PullResponse.from_fields({**answer, name: str(-(2**63))}).to_fields()[name] == str(-(2**63))
+
+
 def test_an_answer_is_written_and_read_back() -> None:
     response = PullResponse(0, 132, 5, 2**40)
     assert response.to_fields() == {

@@ -69,6 +69,14 @@ def test_only_topic_and_queue_must_be_there() -> None:
         SendRequest.from_fields({"b": "T"})
 
 
+@pytest.mark.parametrize("said", [{}, *({"TRACE_ON": word} for word in ("true", "", "0", "no", "null", "FALSE"))])
+@pytest.mark.parametrize("queue_id", ["1", "+1"])
+def test_only_the_word_false_ends_the_trace(said: dict[str, str], queue_id: str) -> None:
+    answer = {"msgId": "7F", "queueId": queue_id, "queueOffset": "40"}
+    assert SendResponse.from_fields({**answer, **said}) == SendResponse("7F", 1, 40, region=None)
+    assert not SendResponse.from_fields({**answer, "TRACE_ON": "false"}).trace_on
+
+
 def test_every_answer_carries_what_java_reads_without_looking() -> None:
     fields = SendResponse("7F", 1, 40, "AAAB").to_fields()
     assert fields == {
