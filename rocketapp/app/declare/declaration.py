@@ -142,9 +142,13 @@ class Declaration:
 
     def kept(self) -> Declaration:
         """The same without the user's local objects that no annotation names: they are not kept alive."""
-        annotations = getattr(plain_function(self.function), "__annotations__", {}).values()
-        words = frozenset(re.findall(r"\w+", " ".join(map(str, annotations))))
-        return replace(self, names={name: value for name, value in self.names.items() if name in words})
+        named: dict[str, Any] = {}
+        new = getattr(plain_function(self.function), "__annotations__", {})
+        while new:  # what an annotation names may name others: `list["Order"]`
+            words = frozenset(re.findall(r"\w+", " ".join(map(str, new.values()))))
+            new = {name: value for name, value in self.names.items() if name in words and name not in named}
+            named |= new
+        return replace(self, names=named)
 
     def resolved(self, providers: Providers) -> Declaration:
         """The same with every argument known. Raises SetupError for what is still unknown."""

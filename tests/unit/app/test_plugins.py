@@ -272,3 +272,20 @@ def test_a_handler_whose_argument_a_disabled_plugin_fills_is_refused_at_the_star
     assert caught.value.place == line_of(settle)
     (handler,) = handlers_of(app, read_settings(app, {}))
     assert handler.arguments is not None
+
+
+def test_a_local_name_that_stands_for_another_is_known_when_a_plugin_is_left_out() -> None:
+    @dataclass
+    class Order:
+        number: int
+
+    Orders = list["Order"]  # noqa: N806
+    app = RocketApp("shop", plugins=[Giving()])
+
+    @app.subscribe("orders", batch=10)
+    async def settle(orders: Orders) -> None: ...
+
+    name = f"{Giving.__module__}.{Giving.__qualname__}"
+    (handler,) = handlers_of(app, read_settings(app, {}, overrides={"app": {"disabled_plugins": [name]}}))
+    assert handler.arguments is not None
+    assert handler.arguments[0].type is Order
