@@ -91,8 +91,10 @@ class Header(msgspec.Struct, frozen=True, rename=java_names()):
     def to_fields(self) -> dict[str, str]:
         found = {}
         for name, value in zip(self.__struct_encode_fields__, msgspec.structs.astuple(self), strict=True):
-            if value is not None:
-                found[name] = boolean_text(value) if value.__class__ is bool else str(value)
+            if value is True or value is False:
+                found[name] = boolean_text(value)
+            elif value is not None:
+                found[name] = str(value)
         return found
 
     @classmethod
