@@ -14,7 +14,7 @@ from rocketapp import Message, Outcomes, RocketAppError, Skip
 from rocketapp.plugin import AsyncCall, MakeKey, Subscription, SyncCall, is_done, outcome_of, outcomes_of
 from rocketapp_sqlalchemy import marking
 
-SKIPPED = Skip("handled before")
+SKIPPED: Skip = Skip("handled before")
 current: ContextVar[Session | AsyncSession | None] = ContextVar("rocketapp_sqlalchemy.session", default=None)
 """The session of the call that runs here."""
 
