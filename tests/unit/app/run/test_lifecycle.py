@@ -323,9 +323,10 @@ def test_nothing_is_left_of_a_start_when_it_has_ended() -> None:
         await lifecycle.stop(asyncio.Event())
         return weakref.ref(lifecycle.loop)
 
-    loop = asyncio.run(started())
+    loops = [asyncio.run(started()) for _ in range(3)]
     gc.collect()
-    assert loop() is None
+    # The last one may be remembered by others, as by an error that is shown.
+    assert [loop() for loop in loops[:2]] == [None, None]
 
 
 async def test_a_silent_address_server_holds_the_start_up_no_longer_than_a_silent_cluster() -> None:
