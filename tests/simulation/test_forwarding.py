@@ -55,6 +55,11 @@ async def with_taker(handle: Calls) -> tuple[Groups, Wanting, Wanting]:
     return stage, owner, taker
 
 
+def longer_key() -> str:
+    """Of the queue of "D". No record with it lies in an empty broker's log where one of "D" did."""
+    return next(key for n in range(500) if (string_hash(key := f"a longer key {n}") - string_hash("D")) % 4 == 0)
+
+
 @pytest.mark.parametrize("seconds", [0.0, 8.0])
 @scenario
 async def test_no_call_among_members_holds_a_thread_of_a_broker(seconds: float) -> None:
@@ -390,8 +395,7 @@ async def test_what_waited_for_another_member_when_its_broker_was_replaced_by_an
     await asyncio.sleep(3)
     stage.broker.crash(is_lost=True)
     await stage.broker.start()
-    # Their records are longer, so that none of them lies where one of those did.
-    key = next(key for n in range(500) if (string_hash(key := f"a longer key {n}") - string_hash("D")) % 4 == 0)
+    key = longer_key()
     sent = [await stage.sender.send("orders", key, tag="b") for _ in range(6)]
     await asyncio.sleep(5)
     taker.consumer.resume("orders")
@@ -423,7 +427,7 @@ async def test_in_order_a_session_that_ends_waits_for_what_another_member_runs_a
     else:
         stage.broker.crash(is_lost=True)
         await stage.broker.start()
-        key = next(key for n in range(500) if (string_hash(key := f"a longer key {n}") - string_hash("D")) % 4 == 0)
+        key = longer_key()
         fresh = [await stage.sender.send("orders", key, tag="b") for _ in range(2)]
         await stage.until(lambda: fresh[0] in slow.numbers(), 60)
         await stage.until(lambda: fresh[1] in slow.numbers(), 300)
