@@ -16,6 +16,7 @@ import fcntl
 import json
 import mmap
 import os
+import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import astuple
@@ -102,6 +103,8 @@ class Journal:
         """One per worker, all of the same size."""
         self._free = list(range(_SIZE - _SLOT.size, -1, -_SLOT.size))
         self._numbers: dict[str, int] = {}
+        self._naming = threading.Lock()
+        """Two names that are written at once would stand at one place of the file."""
         self.turns: Turns[Any] = Turns()
         """Of the quarantined messages that this process handles."""
         self._is_open = True
@@ -132,25 +135,30 @@ class Journal:
     def recorder(self, group: str, queue: MessageQueue) -> Callable[..., bytes]:
         """Makes what a worker notes down that takes offsets of this queue: `record(first, last, is_late=False)`.
 
-        `is_late`: see `Span`. Threads may call it: only the loop gives numbers to names.
+        `is_late`: see `Span`. Threads may call it, for each run of messages: so it knows the queue's number.
         """
-        number, pack = self._number_of(_key(group, queue)), _SLOT.pack
+        key, pack = _key(group, queue), _SLOT.pack
+        number = self._number_of(key)
 
         def record(first: int, last: int, is_late: bool = False) -> bytes:
+            nonlocal number
+            if not number:  # the disk was full
+                number = self._number_of(key)
             return pack(number | _LATE if is_late else number, first, last)
 
         return record
 
     def _number_of(self, key: str) -> int:
-        number = self._numbers.get(key)
-        if number is None:
-            name = key.encode() + b"\n"
-            try:
-                _write(self._file, name, self._names_end)
-            except OSError:
-                return 0  # the disk is full: what this queue has in flight is not found
-            self._names_end += len(name)
-            number = self._numbers[key] = len(self._numbers) + 1
+        with self._naming:
+            number = self._numbers.get(key)
+            if number is None:
+                name = key.encode() + b"\n"
+                try:
+                    _write(self._file, name, self._names_end)
+                except OSError:
+                    return 0  # the disk is full: what this queue has in flight is not found
+                self._names_end += len(name)
+                number = self._numbers[key] = len(self._numbers) + 1
         return number
 
     def identify(self, group: str, queue: MessageQueue, offset: int, message_id: str) -> None:

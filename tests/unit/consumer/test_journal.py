@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -167,4 +170,42 @@ def test_a_queue_has_its_number_before_a_thread_takes_a_message_of_it(tmp_path: 
     assert before.endswith(b"group topic@broker-a:0\n")
     record(4, 6)
     assert path.read_bytes() == before
+    journal.close()
+
+
+def test_a_queue_that_was_begun_on_a_full_disk_is_noted_down_when_there_is_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    journal = opened(tmp_path)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "pwrite", is_full)
+        record = journal.recorder("group", QUEUE)
+        nothing = record(4, 4)
+    assert record(4, 4) != nothing
+    (path,) = tmp_path.glob("*.hand")
+    assert path.read_bytes().endswith(b"group topic@broker-a:0\n")
+    journal.close()
+
+
+def test_names_that_two_threads_write_at_once_have_a_place_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, both, write = opened(tmp_path), threading.Barrier(2), os.pwrite
+
+    def meet(file: int, data: bytes, at: int) -> int:
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.2)  # as far as they may be here together
+        return write(file, data, at)
+
+    monkeypatch.setattr(os, "pwrite", meet)
+    queues = [MessageQueue("topic", "broker-a", number) for number in range(2)]
+    with ThreadPoolExecutor(2) as threads:
+        records = list(threads.map(lambda queue: journal.recorder("group", queue)(4, 4), queues))
+    assert len(set(records)) == 2
+    (path,) = tmp_path.glob("*.hand")
+    names = path.read_bytes().rpartition(b"\0")[2].split()
+    assert sorted(names) == sorted(b"group topic@broker-a:0 group topic@broker-a:1".split())
     journal.close()
