@@ -11,9 +11,9 @@ master's alone. What a slave does not know is never read as "none": it may be be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
 from rocketapp.client.calls import clients, locks, offsets, pull
 from rocketapp.client.calls.pull import PullResult
@@ -218,7 +218,7 @@ class Brokers(GroupOffsets):
         """
         self.ends: dict[MessageQueue, int] = {}
         """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
-        self._landmarks: dict[MessageQueue, Landmark] = {}
+        self._landmarks: dict[MessageQueue, Landmark | Message] = {}
         """By queue the first record that was pulled: what a broker loses first is what came last."""
         self._newest: dict[MessageQueue, Landmark | Message] = {}
         """By queue the last record that its present session has pulled; a message, while that is small."""
@@ -294,22 +294,23 @@ class Brokers(GroupOffsets):
 
     # Pulls.
 
-    def has_read(self, queue: MessageQueue, result: PullResult, last: object, *, is_master: bool) -> None:
+    def has_read(self, queue: MessageQueue, result: PullResult, messages: Sequence[object], *, is_master: bool) -> None:
         """Remember the first record that its master sent, and the last one of its session: it is known again by them.
 
-        `last`: the last message of this answer.
+        `messages`: those of this answer, or of a sink of records what stands for them.
         """
+        first, last = messages[0], messages[-1]
         if queue not in self._landmarks:
-            if not is_master or (first := _first_record(result, queue)) is None:
+            known = _kept(first) if isinstance(first, Message) else _first_record(result, queue)
+            if not is_master or known is None:
                 return
-            self._landmarks[queue] = first
+            self._landmarks[queue] = known
         if isinstance(last, Message):
-            # To read its id costs more than to keep it; what is large would not count against `cache_max_bytes`.
-            self._newest[queue] = last if last.size <= _SMALL else _landmark(last)
+            self._newest[queue] = _kept(last)
 
     def landmark(self, queue: MessageQueue) -> Landmark | None:
         """The first record that was pulled of the queue, by this process or one whose offset it goes on with."""
-        return self._landmarks.get(queue)
+        return _landmark(self._landmarks.get(queue))
 
     def goes_on_from(self, queue: MessageQueue, text: str) -> None:
         """A stored offset belongs to the queue that has this landmark, which was stored beside it."""
@@ -324,8 +325,7 @@ class Brokers(GroupOffsets):
         Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
         be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
         """
-        first, last = self._landmarks.get(queue), self._newest.get(queue)
-        newest = _landmark(last) if isinstance(last, Message) else last
+        first, newest = self.landmark(queue), _landmark(self._newest.get(queue))
         if (known := newest or first) is not None and (other := await self._other(queue, known, connection)):
             if first is None or newest is None or await self._other(queue, first, connection):
                 raise AnotherQueueError(max(0, other.min_offset), other.max_offset)
@@ -533,9 +533,17 @@ class Brokers(GroupOffsets):
 
 
 def _first_record(result: PullResult, queue: MessageQueue) -> Landmark | None:
-    first = next(iter(decode_records(result.body, queue)), None)
-    return None if first is None else _landmark(first)
+    return _landmark(next(iter(decode_records(result.body, queue)), None))
 
 
-def _landmark(message: Message) -> Landmark:
-    return Landmark(message.offset, message.stored_ms, message.message_id)
+def _kept(message: Message) -> Landmark | Message:
+    """To read its id costs more than to keep it; what is large would not count against `cache_max_bytes`."""
+    return message if message.size <= _SMALL else _landmark(message)
+
+
+@overload
+def _landmark(kept: Landmark | Message) -> Landmark: ...
+@overload
+def _landmark(kept: Landmark | Message | None) -> Landmark | None: ...
+def _landmark(kept: Landmark | Message | None) -> Landmark | None:
+    return Landmark(kept.offset, kept.stored_ms, kept.message_id) if isinstance(kept, Message) else kept

@@ -364,7 +364,7 @@ class MessageDelivery:
             self._ask()
             return
         line.is_at_work = True
-        line.submit()
+        taker.caller.workers.submit(taker.caller, (line,))
 
     def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
         """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""

@@ -133,7 +133,7 @@ class KeysOfHandler:
 
     def forget(self, lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
         """Keys of which no message is left, when there are many."""
-        if len(self.places) > 2 * len(process_queue) + _MOST_SPARE:
+        if (count := len(self.places) - _MOST_SPARE) > 0 and count > 2 * len(process_queue):
             is_unfinished = process_queue.is_unfinished
             self.places = {key: place for key, place in self.places.items() if place in lines or is_unfinished(place)}
 

@@ -164,7 +164,8 @@ class Puller:
                 # Neither answered nor refused: the broker holds the pull until there is a message.
                 self.gate.moves()
             while True:
-                correction = await self._take(pull.read(await self._under_way()))
+                # No local variable holds it: its answer may be large, and the next pull may have to wait.
+                correction = await self._take(pull.read(await self._coming))
                 if correction is not None:
                     return correction
         finally:
@@ -174,11 +175,6 @@ class Puller:
             if coming is not None and not coming.cancel() and not coming.cancelled():
                 coming.exception()
             self._flow.release()
-
-    def _under_way(self) -> asyncio.Future[Command]:
-        # No local variable holds it: its answer may be large, and the next pull may have to wait.
-        assert self._coming is not None
-        return self._coming
 
     async def _take(self, result: PullResult) -> Correction | None:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
@@ -230,16 +226,16 @@ class Puller:
         found = self._decode(result.body, queue.message_queue, max_inflated_bytes=self._member.max_inflated_bytes)
         before = len(queue)
         messages = queue.put(found)
+        queue.advance(result.next_offset)
         if messages:
             self._member.stats.pulled[queue.message_queue.topic] += len(queue) - before
-            self._member.brokers.has_read(queue.message_queue, result, messages[-1], is_master=is_master)
+            self._member.brokers.has_read(queue.message_queue, result, messages, is_master=is_master)
             try:
                 self._deliver(messages)
             except Exception:
                 # What was not delivered would never be finished: it is pulled again.
                 queue.withdraw(messages[0].offset)
                 raise
-        queue.advance(result.next_offset)
 
     async def _allowed(self) -> None:
         """Wait until neither a pause nor flow control forbids the next pull."""

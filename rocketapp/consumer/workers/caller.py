@@ -195,8 +195,8 @@ class Caller:
             self._probe.append(None)
 
     def ask_for_probe(self) -> None:
-        """On the loop, when there is a message that could start: during a pause, whether one may."""
-        if self.is_paused and not self._probe and self._pauses.may_probe(self._topic, self.handler.name):
+        """On the loop, during a pause, when there is a message that could start: whether one may."""
+        if not self._probe and self._pauses.may_probe(self._topic, self.handler.name):
             self._probe.append(None)
 
     def resize(self, most: int) -> None:
@@ -249,7 +249,8 @@ class Caller:
         self.is_probed = False
         self._look()
         if self.runs or self.mixed:
-            self.ask_for_probe()
+            if self.is_paused:
+                self.ask_for_probe()
             self.workers.enter(self)
 
     def _look(self) -> None:

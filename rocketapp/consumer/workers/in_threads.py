@@ -90,7 +90,8 @@ class ThreadWorkers:
         """Walk through these runs, whose first message is for this handler."""
         if self._is_stopped:
             return
-        caller.ask_for_probe()
+        if caller.is_paused:
+            caller.ask_for_probe()
         with self._lock:
             self._ready.add(caller, runs)
             asleep = not any(worker.active for worker in self._workers)

@@ -277,19 +277,15 @@ class Ready:
             elif caller.take():
                 turns.rotate(-1)
                 caller.mixed_next = not is_mixed
-                self._taken(run, runs)
+                run.walkers += 1
+                if not run.is_shared:  # otherwise others join
+                    runs.popleft()
+                    run.is_queued = False
                 return run, taker
             else:
                 self._drop()
                 self._split_mixed(caller)
         return None
-
-    def _taken(self, run: Run, runs: deque[Run]) -> None:
-        """The first of these runs is with one more worker; unless it is shared, that has it for itself."""
-        run.walkers += 1
-        if not run.is_shared:
-            runs.popleft()
-            run.is_queued = False
 
     def startable(self) -> int:
         """How many messages may start now."""
