@@ -41,9 +41,13 @@ settings.load_profile("any machine")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """A shell starts background jobs with SIGINT ignored, and the processes that tests start would inherit that."""
+    """A shell starts background jobs with SIGINT ignored, and `nohup` ignores SIGHUP: the processes that tests start
+    would inherit that.
+    """
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.pluginmanager.register(_Marks())
     check_threads()
     if hasattr(config, "workerinput"):
