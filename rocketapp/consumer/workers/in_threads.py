@@ -32,7 +32,7 @@ from rocketapp.model.subscription import Subscription
 _LONG = 8
 """Times as many messages of a run as a worker of the loop takes: to give it back takes a turn of the loop."""
 _TURN = 0.01
-"""Seconds after which a thread gives a run in order back, so that other queues get its place."""
+"""Seconds after which a thread gives a run back, so that other queues and handlers get its place."""
 _STUCK_AFTER = 0.001
 """Seconds that a thread may be inside one call before other threads join it."""
 _THREAD_RETRY = 0.1
@@ -270,19 +270,21 @@ class ThreadWorkers:
         try:
             if is_of_one and is_plain and check is None and not is_watched:
                 # Most messages: free ones of one handler need no look besides.
-                for _ in repeat(None, most):
-                    worker.item = item = popleft()[1] if caller.is_open else _next(items, taker)
-                    try:
-                        result = call(item)
-                    except BaseException as error:
-                        self._ended(worker, run, item, error, raised=True)
-                    else:
-                        if result is None:
-                            append(item)
+                while at < turn_end:
+                    for _ in repeat(None, most):
+                        worker.item = item = popleft()[1] if caller.is_open else _next(items, taker)
+                        try:
+                            result = call(item)
+                        except BaseException as error:
+                            self._ended(worker, run, item, error, raised=True)
                         else:
-                            self._ended(worker, run, item, result, raised=False)
-                    if not self._will_collect:
-                        self._collect_soon()
+                            if result is None:
+                                append(item)
+                            else:
+                                self._ended(worker, run, item, result, raised=False)
+                        if not self._will_collect:
+                            self._collect_soon()
+                    at = now()
                 return False
             for left in range(most - 1, -1, -1):
                 if not is_of_one and items[0][0] is not taker:
