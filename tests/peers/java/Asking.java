@@ -57,8 +57,8 @@ final class Asking {
     }
 
     /**
-     * transaction: ns, group, topic, text, local, check: "commit" | "rollback" | "unknown". One producer per group; the last `check`
-     * of a group answers. The result is the state that the local part said.
+     * transaction: ns, group, topic, text, local, check: "commit" | "rollback" | "unknown". One producer per group and cluster; the last
+     * `check` of a group answers. The result is the state that the local part said.
      */
     static Object transaction(JSONObject a) throws Exception {
         TransactionMQProducer producer = member(a);
@@ -86,7 +86,7 @@ final class Asking {
 
     private static TransactionMQProducer member(JSONObject a) {
         String group = a.getString("group");
-        TransactionMQProducer producer = TRANSACTIONS.get(group, () -> started(a, group));
+        TransactionMQProducer producer = TRANSACTIONS.get(a.getString("ns") + " " + group, () -> started(a, group));
         producer.setTransactionListener(new Listener(group, state(a.getString("check"))));
         return producer;
     }
@@ -96,7 +96,7 @@ final class Asking {
             CHECKED.put(group, new ArrayList<>());
             TransactionMQProducer producer = new TransactionMQProducer(group);
             producer.setNamesrvAddr(a.getString("ns"));
-            producer.setInstanceName(group);
+            producer.setInstanceName(group + "@" + a.getString("ns")); // otherwise clusters share one client
             producer.setSendMsgTimeout(10_000);
             producer.setMqClientApiTimeout(10_000);
             producer.setTransactionListener(new Listener(group, state(a.getString("check"))));

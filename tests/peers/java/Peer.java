@@ -70,7 +70,7 @@ public class Peer {
             }
             answer(id, "ok", named.run(command));
         } catch (Throwable problem) {
-            answer(id, "error", problem.toString());
+            answer(id, "error", problem.getCause() == null ? problem.toString() : problem + " <- " + problem.getCause());
         }
     }
 
