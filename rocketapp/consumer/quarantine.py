@@ -98,9 +98,13 @@ class QueueQuarantine:
     def lift_when_finished(self, message: Message) -> None:
         """Its dead letter is under way: until that is stored, the next owner must not call its handler either."""
         if self._process_queue.holds(message):
-            self._process_queue.when_finished[message.offset] = partial(self.ended, message)
+            self._process_queue.when_finished[message.offset] = partial(self._is_stored, message)
         else:
-            self.ended(message)
+            self._is_stored(message)
+
+    def _is_stored(self, message: Message) -> None:
+        if not self._process_queue.closed:
+            self.lift(message.offset)
 
     # Turns.
 
@@ -131,8 +135,7 @@ class QueueQuarantine:
 
     def ended(self, message: Message) -> None:
         """Its call has ended, and the process has not."""
-        if not self._process_queue.closed:
-            self.lift(message.offset)
+        self.lift(message.offset)
         self.turn_over(message)
 
     def give_up(self) -> None:

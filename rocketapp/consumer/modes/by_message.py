@@ -400,23 +400,20 @@ class MessageDelivery:
     async def _is_dead(self, line: LineRun, taker: Taker, message: Message) -> bool:
         """Whether it has no attempt left; then it is stored as a dead letter, unless the delivery ended before."""
         handler, retries = taker.handler, self.retries
+        if retries is not None and await retries.is_exhausted(handler, message):
+            return True
         quarantine = self._quarantine if handler.runs_here else None
-        if quarantine and message in quarantine:
-            is_new = message.offset not in self._earlier
-            if is_new and (dead := quarantine.dead_letter_of(message, handler)) is not None:
-                if retries is None:
-                    taker.acks.ended(message if taker.caller.batch is None else [message], dead, True)
-                    quarantine.lift_when_finished(message)
-                elif await retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
-                    quarantine.lift(message.offset)
-                return True
-            line.in_turn = message
-            if is_new and retries is not None:
-                retries.count_from_here(message)
-        if retries is None or not await retries.is_exhausted(handler, message):
+        if not quarantine or message not in quarantine:
             return False
-        line.in_turn = None
-        return True
+        # Deaths count beside failed attempts, and are not among them: the journal knows them for the next session.
+        if (dead := quarantine.dead_letter_of(message, handler)) is None:
+            line.in_turn = message
+        elif retries is None:
+            taker.acks.ended(message if taker.caller.batch is None else [message], dead, True)
+            quarantine.lift_when_finished(message)
+        elif await retries.store_dead_letter(handler, message, Failure("DeadLetter", dead.reason, dead=True)):
+            quarantine.lift(message.offset)
+        return dead is not None
 
     # What workers report.
 

@@ -44,8 +44,8 @@ class RetriesInPlace:
         As long as there is one, its queue is walked through message by message. Not all come again: after a roll-out
         nobody may want them, and a broker may have lost them.
         """
-        self.failed: dict[int, int] = {}
-        """Failed attempts of messages that were started in this session, until the queue is committed beyond them."""
+        self.failed: dict[int, Failed] = {}
+        """Failed attempts of messages that were looked at in this session, until the queue is committed beyond them."""
         self._told: int | None = None
         """The offset of the message whose failed attempts the next owner would read."""
 
@@ -103,7 +103,8 @@ class RetriesInPlace:
         earlier, retries = self.earlier.pop(message.offset, None), handler.subscription.retries
         times = earlier.times if earlier is not None and earlier.message_id in ("", message.message_id) else 0
         if times:
-            message.reconsume_times = self.failed[message.offset] = times
+            message.reconsume_times = times
+            self._note(message)
         if times == 0 or retries == UNLIMITED or times <= retries:
             return False
         reason = f"the lock of its queue was lost during the last of {times} attempts"
@@ -114,16 +115,15 @@ class RetriesInPlace:
         """These were tried once more, and are not done."""
         for message in messages:
             message.reconsume_times += 1
-            self.count_from_here(message)
+            self._note(message)
 
-    def count_from_here(self, message: Message) -> None:
-        """Attempts of this message that others have counted are not to be forgotten."""
-        self.failed[message.offset] = message.reconsume_times
+    def _note(self, message: Message) -> None:
+        self.failed[message.offset] = Failed(message.offset, message.reconsume_times, message.message_id)
 
     def done_below(self, offset: int) -> None:
         """Every message below this offset is done: the queue is committed up to it."""
         if self.failed:
-            self.failed = {at: times for at, times in self.failed.items() if at >= offset}
+            self.failed = {at: one for at, one in self.failed.items() if at >= offset}
         if self.earlier:
             for at in [at for at in self.earlier if at < offset]:
                 del self.earlier[at]
@@ -132,13 +132,10 @@ class RetriesInPlace:
             self._told = None
 
     def close(self) -> None:
-        """The session has ended: the next one of the queue goes on counting."""
-        queue = self._process_queue
-        unfinished = [one for at, one in self.earlier.items() if queue.is_unfinished(at)]
-        for one in queue.unfinished() if self.failed else ():
-            if one.offset in self.failed:
-                unfinished.append(Failed(one.offset, self.failed[one.offset], one.message_id))
-        self._context.attempts.keep(queue.message_queue, unfinished)
+        """The session has ended: the next one of the queue goes on counting, also what had not come or not started."""
+        queue, known = self._process_queue, {**self.earlier, **self.failed}
+        left = [one for at, one in known.items() if at >= queue.end_offset or queue.is_unfinished(at)]
+        self._context.attempts.keep(queue.message_queue, left)
 
     async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
         """Wait until a broker has stored the dead letter, behind the end for a second; False when it has not by then.
