@@ -123,7 +123,7 @@ class MessageDelivery:
         self._seen_to = 0
         """Tasks that see to messages of lines; each ends soon after the end."""
         self._started_to = -1
-        """No started message lies above it, except those of lines that are walked, and of free runs."""
+        """No started message, nor dead letter without a call, lies above it, except those of lines and of free runs."""
         self._finishing: asyncio.TimerHandle | None = None
         """After the end: when no more of the messages below the highest started one are started."""
         self._left = self._held = 0
@@ -166,6 +166,7 @@ class MessageDelivery:
             outcome = DeadLetter("it came back for a retry, and its topic is polled by now")
             for message in messages:
                 acks.ended(message, outcome, True)
+            self._started_to = max(self._started_to, messages[-1].offset)
             return
         takers: Sequence[Any] = (self._tables.get(topic) or self._table_of(topic)).takers(messages)
         pairs: Any = zip(takers, messages, strict=True)
@@ -385,7 +386,9 @@ class MessageDelivery:
         """Store what has no attempt left as a dead letter, and wait for the turn of a quarantined message."""
         kept = list[Message]()
         for message in messages_of(item):
-            if not await self._is_dead(line, taker, message):
+            if await self._is_dead(line, taker, message):
+                self._started_to = max(self._started_to, message.offset)
+            else:
                 kept.append(message)
             if self._ended.done():
                 return
@@ -421,7 +424,6 @@ class MessageDelivery:
         """Workers have given it back: what they started of it is done."""
         if line.in_turn is not None and (not line.items or first_of(line.items[0][1]) is not line.in_turn):
             self._turn_over(line)
-        self._note_started(line)
         self._go_on(line)
 
     def ended_free(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
@@ -453,7 +455,6 @@ class MessageDelivery:
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call failed, returned something, or ended when the lease was over."""
         self._turn_over(line)
-        self._note_started(line)
         line.rests = True
         is_certain = self._loop.time() < self.lease.certain_until
         if is_certain and not self.is_void:
@@ -487,6 +488,9 @@ class MessageDelivery:
     def _go_on(self, line: LineRun) -> None:
         """Its next message may start; a line of a key that has none is forgotten."""
         line.is_at_work = line.rests = False
+        if line.item is not None:
+            self._started_to = max(self._started_to, last_of(line.item).offset)
+            line.item = None
         self._tidy_soon()
         if line.items:
             self.start(line)
@@ -511,11 +515,6 @@ class MessageDelivery:
         if self.retries is not None and not self._ended.done():
             self.retries.done_below(offset)
         self._context.prompt(self._process_queue)
-
-    def _note_started(self, line: LineRun) -> None:
-        if line.item is not None:
-            self._started_to = max(self._started_to, last_of(line.item).offset)
-            line.item = None
 
     def _turn_over(self, line: LineRun) -> None:
         """A quarantined message was called, and the process lives; or it is not called any more, and stays so."""

@@ -17,11 +17,12 @@ from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import retry_topic
 from rocketapp.model.outcome import Park
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import consumed_by, subscription
+from tests.unit.consumer.fake_cluster import consumed, consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
@@ -399,3 +400,60 @@ async def test_a_dead_letter_without_a_call_is_waited_for_as_well(
     assert asyncio.get_running_loop().time() == pytest.approx(seconds, abs=0.05)
     await mode.callers.stop()
     journal.close()
+
+
+def _refuses_the_first(message: Message) -> int:
+    return _refuses(message) if message.offset == 0 else message.offset
+
+
+@pytest.mark.parametrize(
+    ("cause", "order"),
+    [
+        ("it has ended a process", "concurrent"),
+        ("it has ended a process", "keyed"),
+        ("it has ended a process", "orderly"),
+        ("its attempts are exhausted", "keyed"),
+        ("its attempts are exhausted", "orderly"),
+        ("it has no place", "keyed"),
+    ],
+)
+@in_virtual_time
+async def test_a_dead_letter_without_a_call_is_done_also_when_nothing_behind_it_has_started(
+    cause: str, order: str, tmp_path: Path
+) -> None:
+    """The next owner would call the handler for a dead letter, or store it once more."""
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+
+    journal = journal_with(tmp_path, {f"group {QUEUE}": {0: [1, 1, 1000.0, False]}} if "ended" in cause else {})
+    options: dict[str, Any] = {"order_by": _refuses_the_first} if "place" in cause else ORDERS[order]
+    mode = mode_of(order, Handler(subscription(retries=0, **options), call), journal=journal)
+    if "attempts" in cause:
+        mode.context.attempts.keep(QUEUE, [Failed(0, 1)])
+    mode.context.member.pauses.pause("topic", "operator")
+    process_queue, delivery = session_of(mode, order, message(0), message(1))
+    await asyncio.sleep(1)
+    delivery.end()
+    await delivery.drained()
+    await mode.callers.stop()
+    journal.close()
+    assert (called, process_queue.commit_offset) == ([], 1)
+
+
+@in_virtual_time
+async def test_a_retry_of_a_topic_that_is_polled_by_now_is_a_dead_letter_once() -> None:
+    async def call(_: Message) -> None: ...
+
+    retries = MessageQueue(retry_topic("group"), "broker-a", 0)
+    polled, paused = consumed(call, topic="polled", every=5.0), consumed(call)
+    mode = MessageMode([polled, paused], mode_context([*polled.handlers, *paused.handlers], new_acks=ParkedComeAgain))
+    mode.context.member.pauses.pause("topic", "operator")
+    messages = [message(at, queue=retries, origin=topic) for at, topic in enumerate(["polled", "topic"])]
+    process_queue, delivery = session_of(mode, "concurrent", *messages, queue=retries)
+    await asyncio.sleep(1)
+    delivery.end()
+    await delivery.drained()
+    await mode.callers.stop()
+    assert process_queue.commit_offset == 1
