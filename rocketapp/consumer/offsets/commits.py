@@ -1,5 +1,6 @@
 """Finished offsets are committed: regularly, with the pulls, and with an answer when a queue is given up.
 
+What was handled and not committed when a process died is handled twice: the next owner begins at the committed offset.
 A commit belongs to a session. Neither a closed process queue, nor an uncertain one, nor an orderly one without its lock
 commits anything. Each broker has a committer, so that one that does not answer holds up nothing but its own queues. In
 this order: uncertain queues are looked at, then what is due is committed. An offset must not go back: where another
