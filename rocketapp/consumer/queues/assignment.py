@@ -215,8 +215,7 @@ class Assignment(Owned):
                 elif correction is not None and not self.is_ending:
                     self._member.blocked.corrected(queue, correction.reason)
                     offset = await starts.by_start(queue) if correction.by_start else correction.offset
-                    await self._group.commits.store.commit(queue, offset)
-                    if correction.is_another:
+                    if await starts.go_on_at(queue, offset, lock, self._ended) and correction.is_another:
                         self._member.brokers.begins_anew(queue)
         finally:
             if lock is not None and at_rest and not self._group.forwarding.may_run(queue):

@@ -18,7 +18,7 @@ from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.retry.attempts import FailedAttempts
-from rocketapp.errors import RocketAppError, TransportError
+from rocketapp.errors import BrokerError, RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue, QueueStart
 from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
@@ -123,8 +123,7 @@ class Starts:
         start = await mode.own_start(QueueStart(queue, offset, max(0, ends[0]), ends[1], record_at))
         if start is None or start == offset:
             return offset
-        self._check_ours(queue)
-        await self._store.commit(queue, start)
+        await self._commit(queue, start)
         return start
 
     async def fix(self, queue: MessageQueue) -> int:
@@ -140,15 +139,30 @@ class Starts:
         again = await store.committed_for_start(queue)
         if again.offset is not None and (again.is_certain or committed.offset is None):
             return again.offset
-        self._check_ours(queue)
-        await store.commit(queue, start)
+        await self._commit(queue, start, store)
         return start
 
-    def _check_ours(self, queue: MessageQueue) -> None:
-        """Whether this member certainly still owns it: a start is fenced like any other commit."""
+    async def go_on_at(self, queue: MessageQueue, offset: int, lock: Lock | None, ended: asyncio.Future[None]) -> bool:
+        """Commit where the next session begins, as soon as the queue is certainly ours; False when it is no more.
+
+        Until then it is not consumed: the next session knows nothing of what its broker has lost.
+        """
+        while not ended.done() and (lock is None or not lock.lost.done()):
+            try:
+                if lock is None or lock.lease.held(self._now()):
+                    await self._commit(queue, offset)
+                    return True
+            except (TransportError, BrokerError) as error:
+                self._member.blocked.because(queue, f"its offset cannot be corrected: {error}", kind="offset")
+            await asyncio.wait([ended], timeout=LOOK_INTERVAL)
+        return False
+
+    async def _commit(self, queue: MessageQueue, offset: int, store: GroupOffsets | None = None) -> None:
+        """If this member certainly still owns it: a start is fenced like any other commit."""
         is_listed = self._modes.of(queue.topic).needs_lock or self._fencing.is_listed(queue)
         if not is_listed or not self._fencing.is_confirmed(queue.topic, self._now()):
             raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
+        await (store or self._store).commit(queue, offset)
 
     async def _by_rule(self, queue: MessageQueue) -> int:
         rule = self._rules.get(queue.topic, "first")

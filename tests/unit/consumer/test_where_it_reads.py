@@ -386,8 +386,9 @@ def test_a_reconnected_member_repeats_nothing_of_a_broker_that_lost_its_tail_or_
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
 @pytest.mark.parametrize("count", [3, 5, 30], ids=["fewer", "as many", "more"])
+@pytest.mark.parametrize("refused", [0, 3], ids=["", "it takes no offset at first"])
 def test_what_a_broker_stored_in_the_place_of_a_tail_that_it_lost_is_read_with_a_minute_before(
-    count: int, orderly: bool
+    count: int, orderly: bool, refused: int
 ) -> None:
     @in_virtual_time
     async def story() -> None:
@@ -402,6 +403,7 @@ def test_what_a_broker_stored_in_the_place_of_a_tail_that_it_lost_is_read_with_a
         await asyncio.sleep(10)
         cluster.network.cut(cluster.brokers["broker-a"].address)
         cluster.held.clear()
+        cluster.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, times=refused)
         del cluster.log[queue][15:]
         fresh = [b"new %d" % number for number in range(count)]
         for body in fresh:
@@ -554,6 +556,30 @@ def test_in_a_group_with_locks_a_message_is_retried_by_a_broker_that_has_it_stil
         await asyncio.sleep(60)
         assert cluster.bodies("%DLQ%group") == []
         assert (b"0", 2) in calls
+        await member.stop()
+        await cluster.stop()
+
+    story()
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_an_empty_broker_is_not_begun_with_before_it_is_known_whose_the_queue_is(orderly: bool) -> None:
+    """Another member may have begun with it, and gone on: its offset would be lowered."""
+
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), Seen()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 30)
+        member = await cluster.member(consumed(seen, orderly=orderly)).start()
+        await eventually(lambda: cluster.committed(queue) == 30, 20)
+        cluster.ignore(RequestCode.LOCK_BATCH_MQ if orderly else RequestCode.GET_CONSUMER_LIST_BY_GROUP)
+        fresh = replaced(cluster, queue, 20, keeps_offsets=False)
+        cluster.offsets["group", queue] = 15  # of another member
+        await asyncio.sleep(30)
+        assert cluster.committed(queue) == 15
+        cluster.behave()
+        await eventually(lambda: sorted(seen[30:]) == sorted(fresh), 30)
         await member.stop()
         await cluster.stop()
 
