@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from random import Random
-from typing import Any, Protocol, overload
+from typing import Any, Protocol
 
 from rocketapp.client.calls import clients, locks, offsets, pull
 from rocketapp.client.calls.pull import PullResult
@@ -310,7 +310,7 @@ class Brokers(GroupOffsets):
 
     def landmark(self, queue: MessageQueue) -> Landmark | None:
         """The first record that was pulled of the queue, by this process or one whose offset it goes on with."""
-        return _landmark(self._landmarks.get(queue))
+        return _read(self._landmarks.get(queue))
 
     def goes_on_from(self, queue: MessageQueue, text: str) -> None:
         """A stored offset belongs to the queue that has this landmark, which was stored beside it."""
@@ -325,12 +325,13 @@ class Brokers(GroupOffsets):
         Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
         be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
         """
-        first, newest = self.landmark(queue), _landmark(self._newest.get(queue))
+        first, newest = self.landmark(queue), _read(self._newest.get(queue))
         if (known := newest or first) is not None and (other := await self._other(queue, known, connection)):
             if first is None or newest is None or await self._other(queue, first, connection):
                 raise AnotherQueueError(max(0, other.min_offset), other.max_offset)
             # The tail was lost. If messages came since, those behind this time are not the ones that were read.
-            last = _first_record(await self._pull_one(queue, other.max_offset - 1, connection), queue)
+            end = other.max_offset - 1
+            last = _first_record(await self._pull_one(queue, end, connection), queue, end)
             if last is not None and last.stored_ms > newest.stored_ms:
                 timestamp = newest.stored_ms / 1000 - CLOCK_SKEW
                 since = await offsets.search(connection, queue, timestamp, self._config.commit_timeout)
@@ -341,7 +342,7 @@ class Brokers(GroupOffsets):
     async def _other(self, queue: MessageQueue, known: Landmark, connection: Connection) -> PullResult | None:
         """What is there instead of this record; None: it is there, or was deleted by its age."""
         result = await self._pull_one(queue, known.offset, connection)
-        is_other = recognise(known, _first_record(result, queue), end=result.max_offset) is Identity.OTHER
+        is_other = recognise(known, _first_record(result, queue, known.offset), end=result.max_offset) is Identity.OTHER
         return result if is_other else None
 
     async def known_again(self, queue: MessageQueue) -> None:
@@ -356,7 +357,8 @@ class Brokers(GroupOffsets):
 
     async def record_at(self, queue: MessageQueue, offset: int) -> Landmark | None:
         """The record of its master there, or the next one; None for none. The group's filter does not count."""
-        return _first_record(await self._pull_one(queue, offset, await self.connection(queue.broker_name)), queue)
+        result = await self._pull_one(queue, offset, await self.connection(queue.broker_name))
+        return _first_record(result, queue, offset)
 
     async def _pull_one(self, queue: MessageQueue, offset: int, connection: Connection) -> PullResult:
         """Without the group's filter, which might leave out what is there now."""
@@ -532,18 +534,20 @@ class Brokers(GroupOffsets):
         await send_back(connection, request, timeout)
 
 
-def _first_record(result: PullResult, queue: MessageQueue) -> Landmark | None:
-    return _landmark(next(iter(decode_records(result.body, queue)), None))
+def _first_record(result: PullResult, queue: MessageQueue, offset: int = 0) -> Landmark | None:
+    """Of the message at this offset or behind it: a record that holds several is sent whole."""
+    found = (one for one in decode_records(result.body, queue) if one.offset >= offset)
+    return _read(next(found, None))
 
 
 def _kept(message: Message) -> Landmark | Message:
-    """To read its id costs more than to keep it; what is large would not count against `cache_max_bytes`."""
-    return message if message.size <= _SMALL else _landmark(message)
+    """To read its id costs more than to keep it; what is or gets large would not count against `cache_max_bytes`."""
+    return message if type(message) is Message and message.size <= _SMALL else _landmark(message)
 
 
-@overload
-def _landmark(kept: Landmark | Message) -> Landmark: ...
-@overload
-def _landmark(kept: Landmark | Message | None) -> Landmark | None: ...
-def _landmark(kept: Landmark | Message | None) -> Landmark | None:
-    return Landmark(kept.offset, kept.stored_ms, kept.message_id) if isinstance(kept, Message) else kept
+def _read(kept: Landmark | Message | None) -> Landmark | None:
+    return _landmark(kept) if isinstance(kept, Message) else kept
+
+
+def _landmark(message: Message) -> Landmark:
+    return Landmark(message.offset, message.stored_ms, message.message_id)

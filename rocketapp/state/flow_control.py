@@ -80,7 +80,7 @@ class QueueLimits:
 
     def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
         """Whether the queue holds that share of one of its limits. An empty queue never does."""
-        if not queue.size or not (count := len(queue)):
+        if not (count := len(queue)):
             return False
         if count >= self.max_messages * share or queue.size >= self.max_bytes * share:
             return True

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import zlib
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,9 +12,13 @@ import pytest
 
 from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import SubscriptionData
+from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message
+from rocketapp.wire.compression import COMPRESSED
+from rocketapp.wire.record import INNER_BATCH, NEED_UNWRAP, CompressedMessage, Message, Record, encode_record
+from rocketapp.wire.requests.pull import PullRequest, PullResponse
 from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.consumer.seen import Gated, Seen, started
@@ -584,3 +590,62 @@ def test_an_empty_broker_is_not_begun_with_before_it_is_known_whose_the_queue_is
         await cluster.stop()
 
     story()
+
+
+class OfBatches(FakeCluster):
+    """A broker that stores three messages in each record, and answers with whole records."""
+
+    def store_three(self, queue: MessageQueue) -> None:
+        at = len(self.log[queue])
+        items = encode_batch([(b"%d" % number, b"", 0) for number in range(at, at + 3)])
+        for _ in range(3):
+            self.store(queue, Record(queue.topic, items, sys_flag=NEED_UNWRAP | INNER_BATCH))
+
+    def _read(self, queue: MessageQueue, request: PullRequest, data: SubscriptionData, command: Command) -> Command:
+        answer, first = super()._read(queue, request, data, command), request.offset - request.offset % 3
+        if answer.body:
+            answer.body = b"".join(map(encode_record, self.log[queue][first::3]))
+            answer.fields = PullResponse(0, len(self.log[queue]), 0, len(self.log[queue])).to_fields()
+        return answer
+
+
+@in_virtual_time
+async def test_a_queue_whose_records_hold_several_messages_is_known_again() -> None:
+    cluster, seen = OfBatches(), Seen()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.offsets["group", queue] = 1
+    cluster.store_three(queue)
+    member = await cluster.member(consumed(seen)).start()
+    await eventually(lambda: cluster.committed(queue) == 3, 20)
+    await asyncio.sleep(100)
+    cluster.network.cut(cluster.brokers["broker-a"].address)
+    cluster.held.clear()
+    cluster.store_three(queue)
+    await eventually(lambda: cluster.committed(queue) == 6, 60)
+    assert seen == [b"1", b"2", b"3", b"4", b"5"]
+    assert member.events.of(LoopFailed) == []
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_was_inflated_is_not_kept_for_its_queue_to_be_known_again() -> None:
+    cluster, sizes = await started(), list[int]()
+    (queue,) = cluster.create("topic")
+
+    async def call(message: Message) -> None:
+        sizes.append(len(message.body))
+
+    def inflated() -> int:
+        gc.collect()
+        return sum(type(one) is CompressedMessage for one in gc.get_objects())
+
+    before, packed = inflated(), zlib.compress(bytes(1 << 20))
+    for _ in range(3):
+        cluster.store(queue, Record("topic", packed, sys_flag=COMPRESSED))
+    member = await cluster.member(consumed(call)).start()
+    await eventually(lambda: cluster.committed(queue) == 3, 20)
+    assert (sizes, inflated()) == ([1 << 20] * 3, before)
+    await member.stop()
+    await cluster.stop()

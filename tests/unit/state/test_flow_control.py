@@ -33,6 +33,7 @@ def test_below_its_limits_a_queue_may_pull() -> None:
     ("held", "reason"),
     [
         (items(*range(100)), "flow control: 100 unfinished messages, limit queue_max_messages 100"),
+        ([Item(at, 0) for at in range(100)], "flow control: 100 unfinished messages, limit queue_max_messages 100"),
         ([Item(0, 50_000)], "flow control: 50000 unfinished bytes, limit queue_max_bytes 50000"),
         (
             items(0, 200),
