@@ -249,6 +249,9 @@ class Figures:
                 reasons.append(f"{queue}: its broker has not said that nothing is left")
             elif each.has_acks:
                 reasons.append(f"{queue}: handled messages are not acknowledged yet")
+        if not reasons and (count := len(self._modes.callers.in_flight())):
+            # For another member, or for messages that were sent back meanwhile.
+            reasons.append("1 handler runs" if count == 1 else f"{count} handlers run")
         if not reasons:
             await self._commits.flush()
             lags = await asyncio.gather(*map(self._behind, sorted(owned.keys() - popped.keys())))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.sink import Sink
 from rocketapp.model.event import DeadLettered, Moving, QueueBlocked, Retried, SendBackFailed
@@ -624,6 +625,25 @@ async def test_an_app_is_not_idle_while_a_retry_is_still_due() -> None:
     assert len(attempts) == 2
     assert 10 < idle_at < 14
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_an_app_is_not_idle_while_a_call_runs_whose_message_was_sent_back() -> None:
+    cluster, queue = await one_message()
+
+    async def call(message: Message) -> None:
+        await asyncio.sleep(100 if message.attempt == 1 else 0)
+
+    config = ConsumerConfig(subscription_check="off", send_back_slow=True, handler_warning=5.0)
+    member = await cluster.member(consumed(call), config=config).start()
+    await eventually(lambda: member.consumer.counters.handled == 1, 60)
+    await asyncio.sleep(20)
+    assert cluster.committed(queue) == 1
+    assert (await member.consumer.idle()).reasons == ("1 handler runs",)
+    await asyncio.sleep(80)
+    assert (await member.consumer.idle()).reasons == ()
+    assert await member.stop()
     await cluster.stop()
 
 
