@@ -89,8 +89,8 @@ class Pace:
     """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
     timers: float = 2.0
     """Writes of the position of the timers: a crash repeats what was delivered since."""
-    index: float = 1.0
-    """Rounds in which the key index takes in what is new."""
+    index: float = 5.0
+    """Writes of the key index: after a crash it reads again what was stored since."""
     delay_offsets: float = 10.0
     """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
 
@@ -293,7 +293,7 @@ class Broker:
         self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
         self._every(config.clean_interval, "retention", self._retention.clean)
-        self._every(self._pace.index, "index", self._indexing.follow)
+        self._every(self._pace.index, "index", self._indexing.save)
         self._tasks.start(self._indexing.answer(), "broker questions")
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(self._pace.traffic, "traffic", self._sample)

@@ -1,19 +1,18 @@
-"""Follows the log into the key index, behind the messages and never in their way.
+"""Follows the log into the key index, and answers who asks for a key.
 
-A send pays nothing for its keys. While messages come, the index takes in some of them each second; who asks for a key
-waits until it has the rest, in turns of the loop that leave time to others. Only what is durable is taken in, so that
-the index never leads behind the end of a log that was cut.
+At a start the index is behind: it reads the log in turns of the loop that leave time to others. Then it takes in each
+record when it is stored, and a question is answered at once. Its files are written from time to time, and lead to
+nothing that is not durable, so that the index never goes behind the end of a log that was cut.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
-from functools import partial
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 
-from rocketapp.broker.store.key_index import KeyIndex
+from rocketapp.broker.store.key_index import Keyed, KeyIndex, keyed
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError
@@ -21,9 +20,15 @@ from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.wire.codes import ResponseCode
 
 _SLICE = 200
-"""Records that are taken in in one turn of the loop: some 3 ms."""
-_A_ROUND, _FOR_A_QUESTION = 2000, 200_000
-"""Records that are taken in between two questions, and most that a question, or a stop, waits for."""
+"""Records that are read in one turn of the loop: some 2 ms."""
+_PATIENCE = 10.0
+"""Seconds that a question waits for an index that is behind. Then it is answered from what is there."""
+_MOST_AT_A_STOP = 200_000
+"""Records that a stop reads, so that the next start need not."""
+_MOST_UNSAVED = 524_288
+"""Keys in memory above which the index falls behind, because the disk is slower than they come."""
+_AT_ONCE = 64
+"""Stored records whose keys are taken in together, which costs less."""
 _MOST_QUESTIONS = 1024
 
 Run = Callable[[Callable[[], object]], Awaitable[None]]
@@ -31,7 +36,7 @@ Run = Callable[[Callable[[], object]], Awaitable[None]]
 
 
 class Indexing:
-    """The index of one store, and the questions that wait for it. The owner of the timer calls `follow`."""
+    """The index of one store, and the questions that wait for it. The owner of the timer calls `save`."""
 
     def __init__(
         self,
@@ -47,12 +52,17 @@ class Indexing:
         self._position = min(index.position, store.recovered_end)
         self._records: Iterator[Stored] = iter(())
         self._limit = 0
+        self._is_current = False
+        """Whether it has all that is stored, but for the last records."""
+        self._last: list[Keyed] = []
         self._questions: deque[Callable[[], None]] = deque()
         self._are_asked = asyncio.Event()
-        self._taking = asyncio.Lock()
+        self._reading, self._saving = asyncio.Lock(), asyncio.Lock()
+        store.followers.append(self._follow)
 
     def __repr__(self) -> str:
-        return f"<Indexing {self._store.end_position - self._position} bytes behind, {len(self._questions)} questions>"
+        behind = 0 if self._is_current else self._store.end_position - self._position
+        return f"<Indexing {behind} bytes behind, {len(self._questions)} questions>"
 
     def ask(self, question: Callable[[], None]) -> None:
         """Call this when the index has what is stored now. Raises BrokerError when too many wait."""
@@ -61,9 +71,16 @@ class Indexing:
         self._questions.append(question)
         self._are_asked.set()
 
-    async def follow(self) -> None:
-        """Take in some of what is new."""
-        await self._take(_A_ROUND)
+    async def save(self) -> None:
+        """Write what was taken in. Raises OSError; the next call tries again."""
+        async with self._saving:
+            await self._catch_up()
+            parts, last_ms = self._index.parts(), self._index.last_ms
+            if parts and await self._log_first():
+                self._store.indexed(last_ms)
+                for part in parts:
+                    await self._run(part.save)
+                    part.file.saved(part)
 
     async def answer(self) -> None:
         """Answer questions, until cancelled."""
@@ -72,10 +89,10 @@ class Indexing:
             self._are_asked.clear()
             count = len(self._questions)
             try:
-                await self._log_first()
-                await self._take(_FOR_A_QUESTION)
-            except OSError as error:  # what was taken in before is found
-                self._observe(LoopFailed("index", str(error)))
+                async with asyncio.timeout(_PATIENCE):
+                    await self._catch_up()
+            except OSError as error:  # also TimeoutError: what was taken in before is found
+                self._observe(LoopFailed("index", str(error) or "it is far behind the log"))
             for _ in range(count):
                 self._questions.popleft()()
                 await asyncio.sleep(0)
@@ -90,36 +107,67 @@ class Indexing:
 
     def close(self) -> None:
         """Take in the rest: called before the store is closed."""
-        left = _FOR_A_QUESTION
+        left = _MOST_AT_A_STOP
+        self._take_last()
         try:
-            while left > 0 and (count := self._take_slice()):
-                left -= count
-            self._index.sync(self._index.to_sync())
+            while left > 0 and not self._is_current:
+                left -= self._read_slice()
+            if self._store.durable_position >= self._store.end_position:
+                for part in self._index.parts():
+                    part.save()
+                self._store.indexed(self._index.last_ms)
         except OSError as error:
             self._observe(LoopFailed("index", str(error)))
         self._index.close()
 
-    async def _take(self, most: int) -> None:
-        async with self._taking:
-            while most > 0 and (count := self._take_slice()):
-                most -= count
-                await asyncio.sleep(0)
-            taken = self._index.to_sync()
-            if taken:
-                await self._run(partial(self._index.sync, taken))
-                self._index.synced(taken)
-                self._store.indexed(self._index.last_ms)
+    def _follow(self, records: Sequence[Stored]) -> None:
+        """These were stored. While it is behind, it will read them."""
+        if self._is_current:
+            last = self._last
+            last += map(keyed, records)
+            if len(last) >= _AT_ONCE:
+                self._take_last()
 
-    def _take_slice(self) -> int:
-        """Take in some records, and return how many; 0: there are no more."""
+    def _take_last(self) -> None:
+        last, self._last, problem = self._last, [], ""
+        try:
+            self._index.follow(last)
+        except OSError as error:  # costs no send: it is tried again
+            problem = str(error)
+        if self._index.unsaved > _MOST_UNSAVED:
+            problem = f"{_MOST_UNSAVED} keys wait for the disk"
+        if problem:
+            self._is_current = False
+            self._begin_again()
+            self._observe(LoopFailed("index", problem))
+
+    def _begin_again(self) -> None:
+        """Read on behind the last record that was taken in."""
+        self._position, self._limit = max(self._position, self._index.position), 0
+
+    async def _catch_up(self) -> None:
+        """Read what is stored, as far as there is room for its keys. Others have half of the time."""
+        loop = asyncio.get_running_loop()
+        async with self._reading:
+            self._take_last()
+            while not self._is_current and self._index.unsaved <= _MOST_UNSAVED:
+                began = loop.time()
+                self._read_slice()
+                await asyncio.sleep(loop.time() - began)
+
+    def _read_slice(self) -> int:
+        """Take in some records of the log; return how many there were, at least 1."""
         store = self._store
         if self._position < store.begin_position:
             self._position, self._limit = store.begin_position, 0
         if self._position >= self._limit:
-            if self._position >= store.durable_position:
-                return 0
-            self._limit = store.durable_position
+            self._limit = store.end_position
             self._records = store.records(self._position, self._limit)
-        count = self._index.follow(islice(self._records, _SLICE))
+        try:
+            count = self._index.follow(map(keyed, islice(self._records, _SLICE)))
+        except OSError:
+            self._begin_again()
+            raise
         self._position = self._index.position if count == _SLICE else self._limit
+        self._is_current = self._position >= store.end_position
         return max(count, 1)

@@ -3,6 +3,8 @@
 A file holds a header, a table of slots and items in the order of the log. A slot leads to the newest item whose hash
 belongs there, and each item to the one before it. Only hashes are kept, so whoever asks compares the keys.
 
+Keys are in memory when they come, and found there; from time to time any thread writes them, many at once.
+
 Rule: items are synced before slots lead to them, and slots before the header counts the items. The last position in
 the header is where the index goes on: what follows in the log is taken in again after a crash.
 Java: IndexService, IndexFile.
@@ -10,10 +12,12 @@ Java: IndexService, IndexFile.
 
 from __future__ import annotations
 
+import contextlib
 import struct
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from operator import mul
+from operator import itemgetter, mul
 from typing import NamedTuple
 
 from rocketapp.broker.store.files import File, Files, read_readable
@@ -25,162 +29,237 @@ from rocketapp.wire.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 DIRECTORY = "index"
 _HEADER, _SLOT, _ITEM = struct.Struct(">qqqqii"), struct.Struct(">i"), struct.Struct(">iqii")
 """First and last store time and position, used slots, items; of an item: hash, position, seconds, the one before."""
+_BEFORE_AT = 16
+_PART_BYTES = 32_768 * _ITEM.size
+"""Items that are saved at once, which need some MB meanwhile."""
+_NEAR = 4096
+"""Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
-_MOST_TOPICS = 4096
+_MOST_HEADS, _TAIL = 4096, 8
+"""Beginnings of keys whose hash is kept, and how many characters follow: the ids of one process differ in those."""
+Keyed = tuple[int, int, str, int, int, bytes]
+keyed: Callable[[Stored], Keyed] = itemgetter(0, 1, 2, 5, 6, 7)
+"""What the index needs of a record: position, size, topic, sys flag, store time and properties."""
 _POWERS = [pow(31, power, 1 << 32) for power in range(128)]
 
 
 class KeyHash:
-    """The hash of `topic#key`, as Java makes it. That of the topic is kept, which halves the time."""
+    """The hash of `topic#key`, as Java makes it. That of its beginning is kept, which saves most of the time."""
 
     def __init__(self) -> None:
-        self._topics: dict[str, int] = {}
+        self._heads: dict[tuple[str, bytes], int] = {}
 
     def of(self, topic: str, key: bytes) -> int:
-        if len(key) >= len(_POWERS) or not key.isascii():
-            total = string_hash(f"{topic}#{key.decode('utf-8', 'replace')}")
-        else:
-            begun = self._topics.get(topic)
+        if key.isascii():
+            head, tail = key[:-_TAIL], key[: -_TAIL - 1 : -1]
+            begun = self._heads.get((topic, head))
             if begun is None:
-                if len(self._topics) >= _MOST_TOPICS:
-                    self._topics.clear()
-                begun = self._topics[topic] = string_hash(f"{topic}#")
-            last = len(key)
-            total = begun * _POWERS[last] + sum(map(mul, reversed(key), _POWERS))
+                begun = self._begin(topic, head)
+            total = begun * _POWERS[len(tail)] + sum(map(mul, tail, _POWERS))
             total = (total + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
+        else:
+            total = string_hash(f"{topic}#{key.decode('utf-8', 'replace')}")
         return abs(total) if total != -0x8000_0000 else 0
 
+    def _begin(self, topic: str, head: bytes) -> int:
+        if not head or len(head) >= len(_POWERS):
+            begun = string_hash(f"{topic}#{head.decode()}")
+        else:
+            of_topic = self._heads.get((topic, b""))
+            of_topic = self._begin(topic, b"") if of_topic is None else of_topic
+            begun = of_topic * _POWERS[len(head)] + sum(map(mul, reversed(head), _POWERS)) & 0xFFFF_FFFF
+        if len(self._heads) >= _MOST_HEADS:
+            self._heads.clear()
+        self._heads[topic, head] = begun
+        return begun
 
-def _keys(stored: Stored) -> Iterator[bytes]:
-    if stored.sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
-        return
-    unique = names.unique_id_of(stored.raw_properties)
-    if unique:
-        yield unique
-    yield from (names.keys_of(stored.raw_properties) or b"").split()
 
-
-class ToSync(NamedTuple):
-    """What is to become durable of one file: the slots that lead to its new items, and the header that counts them."""
+class Part(NamedTuple):
+    """Items of one file that are to be saved, and what its header says then."""
 
     file: IndexFile
-    slots: dict[int, int]
-    header: bytes
+    items: bytearray
+    first_ms: int
+    last_ms: int
+    first: int
+    last: int
+
+    def save(self) -> None:
+        """Any thread may call it. After an OSError it can be called again."""
+        self.file.save(self)
 
 
 class IndexFile:
-    """One file. Items that were put are in memory until `write`, and the slots that lead to them until `synced`."""
+    """One file. Items that were put are in memory until they are `saved`."""
 
-    def __init__(self, name: str, file: File, slots: int, items: int) -> None:
+    def __init__(self, files: Files, name: str, slots: int, items: int, *, create: bool = False) -> None:
         self.name: str = name
-        self.file: File = file
-        self.is_new: bool = False
-        self._slots, self._items = slots, items
-        self._put_slots: dict[int, int] = {}
-        self._put_items = bytearray()
-        header = _HEADER.unpack(read_readable(file, _HEADER.size, 0, b"\xff").ljust(_HEADER.size, b"\0"))
+        self._files, self._slots, self._items = files, slots, items
+        self._file: File = files.open(self.path, create=create)
+        self._is_new = create
+        """Whether a loss of power may take its name."""
+        if create:
+            try:
+                self._file.truncate(self.size_of(slots, items))
+            except OSError:
+                self._file.close()
+                raise
+        header = _HEADER.unpack(read_readable(self._file, _HEADER.size, 0, b"\xff").ljust(_HEADER.size, b"\0"))
         self.first_ms: int = header[0]
         self.last_ms: int = header[1]
         self.first: int = header[2]
         self.last: int = header[3]
         self._used: int = header[4]
         self._count: int = header[5] or 1
+        """The number of the first item that is not saved."""
+        self._put = bytearray()
+        """The items from there on. They do not lead to those before them yet."""
+        self._hashes = array("i")
+        """Of these items."""
+        self.room: int = items - self._count
+        """How many more there may be."""
+
+    @property
+    def path(self) -> str:
+        return f"{DIRECTORY}/{self.name}"
 
     @property
     def is_usable(self) -> bool:
-        return self.file.size() == self.size_of(self._slots, self._items) and 0 < self._count <= self._items
+        return self._file.size() == self.size_of(self._slots, self._items) and 0 < self._count <= self._items
 
     @property
-    def is_full(self) -> bool:
-        return self._count >= self._items
+    def unsaved(self) -> int:
+        """How many items are in memory only."""
+        return len(self._hashes)
 
     @staticmethod
     def size_of(slots: int, items: int) -> int:
         return _HEADER.size + slots * _SLOT.size + items * _ITEM.size
 
-    def put(self, key_hash: int, stored: Stored) -> None:
-        if self._count == 1:
-            self.first_ms, self.first = stored.stored_ms, stored.physical
-        slot = key_hash % self._slots
-        before = self._newest(slot)
-        self._used += not before
-        seconds = min(max(stored.stored_ms - self.first_ms, 0) // 1000, 0x7FFF_FFFF)
-        self._put_items += _ITEM.pack(key_hash, stored.physical, seconds, before)
-        self._put_slots[slot] = self._count
-        self._count += 1
-        self.last_ms, self.last = stored.stored_ms, stored.physical
+    def put(self, key_hash: int, physical: int, stored_ms: int) -> None:
+        if not self.first_ms:
+            self.first_ms, self.first = stored_ms, physical
+        seconds = min(max(stored_ms - self.first_ms, 0) // 1000, 0x7FFF_FFFF)
+        self._put += _ITEM.pack(key_hash, physical, seconds, 0)
+        self._hashes.append(key_hash)
+        self.room -= 1
+        self.last_ms, self.last = stored_ms, physical
 
-    def write(self) -> bool:
-        """Write the items that were put; False if none was. An OSError leaves them to be written by the next call."""
-        if not self._put_items:
-            return False
-        begin = self._count - len(self._put_items) // _ITEM.size
-        self.file.write(self._put_items, self._item_at(begin))
-        self._put_items = bytearray()
-        return True
+    def parts(self) -> Iterator[Part]:
+        """What was put until now, to be saved in this order; pass each to `saved` when it is."""
+        end = len(self._put)
+        for at in range(0, end, _PART_BYTES):
+            items = self._put[at : at + _PART_BYTES]
+            _, last, seconds, _ = _ITEM.unpack_from(items, len(items) - _ITEM.size)
+            last_ms = self.first_ms + seconds * 1000 if at + _PART_BYTES < end else self.last_ms
+            yield Part(self, items, self.first_ms, last_ms, self.first, last)
 
-    def to_sync(self) -> ToSync:
-        header = _HEADER.pack(self.first_ms, self.last_ms, self.first, self.last, self._used, self._count)
-        return ToSync(self, dict(self._put_slots), header)
+    def save(self, part: Part) -> None:
+        """Any thread may call it."""
+        file, items, first = self._file, part.items, self._count
+        slots = [key_hash % self._slots for key_hash, _, _, _ in _ITEM.iter_unpack(items)]
+        newest = self._counted_of(sorted(set(slots)))
+        used = self._used + sum(not item for item in newest.values())
+        for number, slot in enumerate(slots):
+            _SLOT.pack_into(items, number * _ITEM.size + _BEFORE_AT, newest[slot])
+            newest[slot] = first + number
+        file.write(items, self._item_at(first))
+        if self._is_new:
+            self._files.sync_directory(DIRECTORY)
+            self._is_new = False
+        file.sync()
+        self._write_slots(newest)
+        file.sync()
+        count = first + len(slots)
+        file.write(_HEADER.pack(*part[2:], used, count), 0)
+        if count >= self._items:
+            file.sync()  # before the file after it counts anything
+        self._used = used
 
-    def sync(self, slots: dict[int, int], header: bytes) -> None:
-        self.file.sync()
-        self._write_slots(slots)
-        self.file.sync()
-        self.file.write(header, 0)
-        if self.is_full:
-            self.file.sync()  # before the file after it counts anything
+    def saved(self, part: Part) -> None:
+        self._count += len(part.items) // _ITEM.size
+        del self._put[: len(part.items)]
+        del self._hashes[: len(part.items) // _ITEM.size]
 
-    def synced(self, slots: dict[int, int]) -> bool:
-        """These slots are in the file; whether all are."""
-        for slot, item in slots.items():
-            if self._put_slots.get(slot) == item:
-                del self._put_slots[slot]
-        return not self._put_slots
-
-    def _write_slots(self, slots: dict[int, int]) -> None:
-        for slot, item in slots.items():
-            self.file.write(_SLOT.pack(item), _HEADER.size + slot * _SLOT.size)
+    def close(self) -> None:
+        self._file.close()
 
     def take_back_slots(self) -> None:
         """After a crash: let slots lead to what is counted, where they lead to items behind it."""
-        slots: dict[int, int] = {}
+        slots = set[int]()
         for item in range(self._count, self._items):
             key_hash, physical, _, _ = self._read_item(item)
             if not key_hash and not physical:
                 break
-            slot = key_hash % self._slots
-            slots[slot] = self._newest(slot)
+            slots.add(key_hash % self._slots)
         if slots:
-            self._write_slots(slots)
-            self.file.sync()
+            self._write_slots(self._counted_of(sorted(slots)))
+            self._file.sync()
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """The positions of what was written with this hash and time, the newest first, and -1 for each other item."""
-        item = self._newest(key_hash % self._slots)
+        for item in reversed(self._put_with(key_hash)):
+            _, physical, seconds, _ = _ITEM.unpack_from(self._put, item * _ITEM.size)
+            yield physical if begin_ms - 1000 < self.first_ms + seconds * 1000 <= end_ms else -1
+        slot = key_hash % self._slots
+        item = self._counted_of([slot])[slot]
         while item:
             found, physical, seconds, before = self._read_item(item)
             stored_ms = self.first_ms + seconds * 1000
             yield physical if found == key_hash and begin_ms - 1000 < stored_ms <= end_ms else -1
             item = before if 0 < before < item else 0
 
-    def _newest(self, slot: int) -> int:
-        known = self._put_slots.get(slot)
-        if known is not None:
-            return known
-        item: int = _SLOT.unpack(self.file.read(_SLOT.size, _HEADER.size + slot * _SLOT.size))[0]
-        while item >= self._count:  # a crash came before it was counted
-            before = self._read_item(item)[3] if item < self._items else 0
-            item = before if before < item else 0
-        return max(item, 0)
+    def _put_with(self, key_hash: int) -> list[int]:
+        found, at = list[int](), -1
+        with contextlib.suppress(ValueError):
+            while True:
+                at = self._hashes.index(key_hash, at + 1)
+                found.append(at)
+        return found
+
+    def _counted_of(self, slots: list[int]) -> dict[int, int]:
+        """The newest saved item of each of these slots, which are sorted; 0 for none."""
+        found = {}
+        for near in _near(slots):
+            data = self._file.read((near[-1] - near[0] + 1) * _SLOT.size, self._slot_at(near[0]))
+            for slot in near:
+                item: int = _SLOT.unpack_from(data, (slot - near[0]) * _SLOT.size)[0]
+                while item >= self._count:  # a crash, or an error, came before it was counted
+                    before = self._read_item(item)[3] if item < self._items else 0
+                    item = before if before < item else 0
+                found[slot] = max(item, 0)
+        return found
+
+    def _write_slots(self, newest: dict[int, int]) -> None:
+        for near in _near(sorted(newest)):
+            at, size = self._slot_at(near[0]), (near[-1] - near[0] + 1) * _SLOT.size
+            data = bytearray(self._file.read(size, at) if len(near) > 1 else size)
+            for slot in near:
+                _SLOT.pack_into(data, (slot - near[0]) * _SLOT.size, newest[slot])
+            self._file.write(data, at)
 
     def _read_item(self, item: int) -> tuple[int, int, int, int]:
-        key_hash, physical, seconds, before = _ITEM.unpack(self.file.read(_ITEM.size, self._item_at(item)))
+        key_hash, physical, seconds, before = _ITEM.unpack(self._file.read(_ITEM.size, self._item_at(item)))
         return key_hash, physical, seconds, before
+
+    @staticmethod
+    def _slot_at(slot: int) -> int:
+        return _HEADER.size + slot * _SLOT.size
 
     def _item_at(self, item: int) -> int:
         return _HEADER.size + self._slots * _SLOT.size + item * _ITEM.size
+
+
+def _near(slots: list[int]) -> Iterator[list[int]]:
+    """Sorted slots in groups of near ones."""
+    begin = 0
+    for at, slot in enumerate(slots):
+        if slot - slots[begin] >= _NEAR:
+            yield slots[begin:at]
+            begin = at
+    if slots:
+        yield slots[begin:]
 
 
 class KeyIndex:
@@ -193,13 +272,12 @@ class KeyIndex:
         """The oldest first."""
         for name in files.names(DIRECTORY):
             if len(name) == 17 and name.isdigit():
-                opened = IndexFile(name, files.open(f"{DIRECTORY}/{name}"), slots, items)
+                opened = IndexFile(files, name, slots, items)
                 if opened.is_usable:
                     opened.take_back_slots()
                     self._opened.append(opened)
                 else:  # of other sizes, or damaged: it is left alone, and what it held is taken in again
-                    opened.file.close()
-        self._unsynced: list[IndexFile] = []
+                    opened.close()
         self.position: int = max((file.last for file in self._opened), default=0)
         """What lies before this position of the log was taken in."""
 
@@ -211,38 +289,32 @@ class KeyIndex:
         """The store time of the last message that was taken in."""
         return self._opened[-1].last_ms if self._opened else 0
 
-    def follow(self, records: Iterable[Stored]) -> int:
-        """Take in these records, in the order of the log; return how many they were."""
-        key_hash, count = self._hash.of, 0
-        self._write()  # what a full disk refused comes first
-        for stored in records:
-            for key in _keys(stored):
-                file = self._opened[-1] if self._opened else self._new_file()
-                if file.is_full:
-                    self._write()
-                    file = self._new_file()
-                file.put(key_hash(stored.topic, key), stored)
-            self.position = stored.physical + stored.size
+    @property
+    def unsaved(self) -> int:
+        """How many keys are in memory only."""
+        return sum(file.unsaved for file in self._opened)
+
+    def follow(self, records: Iterable[Keyed]) -> int:
+        """Take in these records, in the order of the log; return how many they were.
+
+        Raises OSError when a new file cannot be made; what lies before `position` was taken in.
+        """
+        hash_of, unique_id_of, keys_of, count = self._hash.of, names.unique_id_of, names.keys_of, 0
+        file = self._opened[-1] if self._opened else None
+        for physical, size, topic, sys_flag, stored_ms, raw in records:
+            if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
+                unique, others = unique_id_of(raw), keys_of(raw) if b"KEYS" in raw else None
+                for key in (unique, *others.split()) if others else (unique,):
+                    if key:
+                        file = file if file is not None and file.room else self._new_file()
+                        file.put(hash_of(topic, key), physical, stored_ms)
+            self.position = physical + size
             count += 1
-        self._write()
         return count
 
-    def to_sync(self) -> list[ToSync]:
-        """What was written and is not durable. Pass it to `sync`, and then to `synced`."""
-        return [file.to_sync() for file in self._unsynced]
-
-    def sync(self, taken: list[ToSync]) -> None:
-        """Make it durable, and count it. Any thread may call it."""
-        for file, slots, header in taken:
-            if file.is_new:
-                self._files.sync_directory(DIRECTORY)
-                file.is_new = False
-            file.sync(slots, header)
-
-    def synced(self, taken: list[ToSync]) -> None:
-        for file, slots, _ in taken:
-            if file.synced(slots):
-                self._unsynced.remove(file)
+    def parts(self) -> list[Part]:
+        """What was put until now, to be saved in this order, and then passed to `saved`."""
+        return [part for file in self._opened for part in file.parts()]
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of messages that may have this key and time, the newest first. It ends after many that have not."""
@@ -258,21 +330,20 @@ class KeyIndex:
                     yield physical
 
     def begin_at(self, position: int) -> list[str]:
-        """Forget the files that lead below this position only, but not the newest; return their paths."""
-        gone = [file for file in self._opened[:-1] if file.last < position]
+        """Forget the files that lead below this position only, but not the newest; return their paths.
+
+        One that is not saved stays: another thread may be writing it.
+        """
+        gone = [file for file in self._opened[:-1] if file.last < position and not file.unsaved]
         for file in gone:
             self._opened.remove(file)
-            file.file.close()
-        return [f"{DIRECTORY}/{file.name}" for file in gone]
+            file.close()
+        return [file.path for file in gone]
 
     def close(self) -> None:
         for file in self._opened:
-            file.file.close()
+            file.close()
         self._opened = []
-
-    def _write(self) -> None:
-        if self._opened and self._opened[-1].write() and self._opened[-1] not in self._unsynced:
-            self._unsynced.append(self._opened[-1])
 
     def _new_file(self) -> IndexFile:
         """A new file. Its name is the time, and later than all others."""
@@ -281,9 +352,5 @@ class KeyIndex:
         taken = self._files.names(DIRECTORY)
         if taken and name <= taken[-1]:
             name = f"{int(taken[-1]) + 1:017}"
-        file = self._files.open(f"{DIRECTORY}/{name}", create=True)
-        file.truncate(IndexFile.size_of(self._slots, self._items))
-        opened = IndexFile(name, file, self._slots, self._items)
-        opened.is_new = True  # a loss of power may take its name
-        self._opened.append(opened)
-        return opened
+        self._opened.append(IndexFile(self._files, name, self._slots, self._items, create=True))
+        return self._opened[-1]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
 
+from rocketapp.broker import indexing
 from rocketapp.broker.processors import queries
+from rocketapp.broker.store.files import File, MemoryFiles
+from rocketapp.model.event import LoopFailed
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -82,3 +86,57 @@ async def test_an_answer_has_as_many_of_the_newest_as_a_frame_has_room_for(monke
         assert bodies(answer)[-1] == b"63"
         monkeypatch.setattr(queries, "MOST_FOUND_BYTES", 10)
         assert bodies(await query(client, "all")) == [b"63"]
+
+
+class NoRoomForIndexes(MemoryFiles):
+    """Makes no file of the index until there is room."""
+
+    has_room = False
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        if create and path.startswith("index/") and not self.has_room:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().open(path, create=create)
+
+
+@in_virtual_time
+async def test_an_index_that_cannot_be_written_costs_no_send_and_is_made_up_for_later() -> None:
+    files = NoRoomForIndexes()
+    async with running(files) as broker:
+        client = await broker.client()
+        await asyncio.sleep(11)
+        for number in range(10):
+            await send(client, number)
+        assert bodies(await query(client, "ID3", unique=True)) == []
+        assert any(isinstance(event, LoopFailed) and event.loop == "index" for event in broker.events)
+        files.has_room = True
+        assert bodies(await query(client, "ID3", unique=True)) == [b"3"]
+        assert bodies(await query(client, "ID9", unique=True)) == [b"9"]
+
+
+@in_virtual_time
+async def test_an_index_with_too_many_keys_in_memory_goes_on_when_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(indexing, "_MOST_UNSAVED", 10)
+    async with running() as broker:
+        client = await broker.client()
+        await asyncio.sleep(6)
+        for number in range(50):
+            await send(client, number)
+        assert bodies(await query(client, "ID5", unique=True)) == [b"5"]
+        await asyncio.sleep(11)
+        for number in (5, 30, 49):
+            assert bodies(await query(client, f"ID{number}", unique=True)) == [b"%d" % number]
+
+
+@in_virtual_time
+async def test_a_question_waits_only_so_long_for_an_index_that_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(indexing, "_PATIENCE", 0.0)
+    async with running() as broker:
+        client = await broker.client()
+        for number in range(1000):
+            await send(client, number)
+        assert bodies(await query(client, "ID999", unique=True)) == []
+        await asyncio.sleep(6)
+        assert bodies(await query(client, "ID999", unique=True)) == [b"999"]

@@ -222,7 +222,7 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
         store, indexing, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
     )
     with contextlib.suppress(Stopped):
-        asyncio.run(indexing.follow())
+        asyncio.run(indexing.save())
         asyncio.run(retention.clean())
     for files in (disk.killed(), disk.without_power(Random(number))):
         again = open_store(files, clock=clock)

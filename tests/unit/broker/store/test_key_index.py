@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import struct
 from random import Random
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.broker.store.files import MemoryFiles, read_whole
-from rocketapp.broker.store.key_index import IndexFile, KeyHash, KeyIndex
+from rocketapp.broker.store.key_index import IndexFile, KeyHash, KeyIndex, keyed
 from rocketapp.broker.store.stored import Stored
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.record import TRANSACTION_ROLLBACK
@@ -34,10 +35,14 @@ def numbers(index: KeyIndex, key: str, begin_ms: int = 0, end_ms: int = LATEST) 
     return [physical // 100 for physical in index.find("T", key, begin_ms, end_ms)]
 
 
+def take(index: KeyIndex, records: list[Stored]) -> None:
+    index.follow(map(keyed, records))
+
+
 def save(index: KeyIndex) -> None:
-    taken = index.to_sync()
-    index.sync(taken)
-    index.synced(taken)
+    for part in index.parts():
+        part.save()
+        part.file.saved(part)
 
 
 @given(st.text(min_size=1, max_size=20), st.text(max_size=200))
@@ -51,7 +56,7 @@ def test_the_hash_is_java_s(topic: str, key: str) -> None:
 def test_a_file_is_what_apache_writes() -> None:
     files = MemoryFiles()
     index = index_of(files)
-    index.follow([stored(3, "a", unique=False), stored(5, "a", unique=False)])
+    take(index, [stored(3, "a", unique=False), stored(5, "a", unique=False)])
     save(index)
     (name,) = files.names("index")
     assert (len(name), name[:4]) == (17, "2023")
@@ -69,7 +74,7 @@ def test_a_file_is_what_apache_writes() -> None:
 
 def test_every_key_leads_to_its_messages_the_newest_first() -> None:
     index = index_of(MemoryFiles())
-    index.follow([stored(number, f"all k{number % 3}") for number in range(50)])
+    take(index, [stored(number, f"all k{number % 3}") for number in range(50)])
     assert numbers(index, "all") == list(range(49, -1, -1))
     assert numbers(index, "k2") == list(range(47, -1, -3))
     assert numbers(index, "ID7") == [7]
@@ -77,9 +82,37 @@ def test_every_key_leads_to_its_messages_the_newest_first() -> None:
     assert numbers(index, "all", ms + 10_000, ms + 12_000) == [12, 11, 10]
 
 
+def test_what_was_put_is_found_before_it_is_saved_meanwhile_and_then() -> None:
+    index = index_of(MemoryFiles(), items=100)
+    take(index, [stored(number, "all") for number in range(3)])
+    save(index)
+    take(index, [stored(number, "all") for number in range(3, 6)])
+    assert numbers(index, "all") == [5, 4, 3, 2, 1, 0]
+    (part,) = index.parts()
+    part.save()
+    take(index, [stored(6, "all")])
+    assert numbers(index, "all") == [6, 5, 4, 3, 2, 1, 0]
+    part.file.saved(part)
+    assert numbers(index, "all") == [6, 5, 4, 3, 2, 1, 0]
+    assert index.unsaved == 2
+    save(index)
+    assert numbers(index, "all") == [6, 5, 4, 3, 2, 1, 0]
+
+
+def test_slots_that_are_far_apart_and_near_ones_are_written() -> None:
+    files = MemoryFiles()
+    index = index_of(files, slots=1_000_000, items=50_000)
+    for begin in range(0, 6000, 2000):
+        take(index, [stored(number, f"k{number % 10}") for number in range(begin, begin + 2000)])
+        save(index)
+    again = index_of(files, slots=1_000_000, items=50_000)
+    assert all(numbers(again, f"ID{number}") == [number] for number in range(6000))
+    assert numbers(again, "k3") == list(range(5993, -1, -10))
+
+
 def test_what_was_rolled_back_has_no_key() -> None:
     index = index_of(MemoryFiles())
-    index.follow([stored(1, "a", sys_flag=TRANSACTION_ROLLBACK)])
+    take(index, [stored(1, "a", sys_flag=TRANSACTION_ROLLBACK)])
     assert numbers(index, "a") == []
     assert index.position == 200
 
@@ -87,7 +120,7 @@ def test_what_was_rolled_back_has_no_key() -> None:
 def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
     files = MemoryFiles()
     index = index_of(files)
-    index.follow([stored(number) for number in range(20)])
+    take(index, [stored(number) for number in range(20)])
     save(index)
     before = files.names("index")
     assert index.begin_at(1200) == [f"index/{before[0]}"]
@@ -99,12 +132,12 @@ def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
 def test_a_damaged_file_is_left_alone_and_what_it_held_is_taken_in_again(damage: bytes) -> None:
     files = MemoryFiles()
     index = index_of(files)
-    index.follow([stored(number) for number in range(12)])
+    take(index, [stored(number) for number in range(12)])
     save(index)
     files.open(f"index/{files.names('index')[-1]}").write(damage, 0)
     again = index_of(files)
     assert again.position == 800  # the last that the file before it leads to
-    again.follow([stored(number) for number in range(8, 12)])
+    take(again, [stored(number) for number in range(8, 12)])
     assert [numbers(again, f"ID{number}")[0] for number in range(12)] == list(range(12))
 
 
@@ -119,10 +152,45 @@ def test_a_crash_at_any_file_call_loses_no_key(stop_at: int, seed: int, has_powe
     with contextlib.suppress(Stopped):
         index = index_of(disk)
         for begin in range(0, 30, 3):
-            index.follow([stored(number, "all") for number in range(begin, begin + 3)])
+            take(index, [stored(number, "all") for number in range(begin, begin + 3)])
             save(index)
     files = disk.killed() if has_power else disk.without_power(Random(seed))
     again = index_of(files)
-    again.follow([stored(number, "all") for number in range(again.position // 100, 30)])
+    take(again, [stored(number, "all") for number in range(again.position // 100, 30)])
     assert all(number in numbers(again, f"ID{number}") for number in range(30))
     assert set(numbers(again, "all")) == set(range(30))
+
+
+@given(st.integers(1, 60), st.integers(0, 1000))
+def test_a_call_that_fails_once_costs_no_key_also_when_the_power_goes_later(fail_at: int, seed: int) -> None:
+    def fail(number: int, name: str, path: str) -> None:
+        if number == fail_at:
+            raise OSError(errno.EIO, "Input/output error", path)
+
+    disk = disk_of(MemoryFiles())
+    disk.on_call = fail
+    index = index_of(disk)
+    for begin in range(0, 30, 3):
+        position = index.position
+        try:
+            take(index, [stored(number, "all") for number in range(begin, begin + 3)])
+        except OSError:
+            take(index, [stored(number, "all") for number in range(index.position // 100, begin + 3)])
+        assert index.position > position
+        with contextlib.suppress(OSError):
+            save(index)
+    again = index_of(disk.without_power(Random(seed)))
+    take(again, [stored(number, "all") for number in range(again.position // 100, 30)])
+    assert all(number in numbers(again, f"ID{number}") for number in range(30))
+    assert set(numbers(again, "all")) == set(range(30))
+
+
+def test_a_file_that_is_not_saved_stays_although_the_log_begins_behind_it() -> None:
+    index = index_of(MemoryFiles())
+    take(index, [stored(number) for number in range(20)])
+    parts = index.parts()
+    assert index.begin_at(1 << 40) == []
+    for part in parts:
+        part.save()
+        part.file.saved(part)
+    assert len(index.begin_at(1 << 40)) == 2
