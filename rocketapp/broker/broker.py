@@ -211,7 +211,7 @@ class Broker:
             **self._pulls.table(),
             **self._held_pops.table(),
             **AssignmentProcessor(core, self._saving.modes).table(),
-            **OffsetProcessor(core, self._pulls.offsets_reset).table(),
+            **OffsetProcessor(core, self._offsets_reset).table(),
             **QueryProcessor(core, self._indexing).table(),
             **self._clients.table(),
             **self._transactions.table(),
@@ -501,6 +501,10 @@ class Broker:
             self._tasks.start(delete(), f"broker deletes {len(doomed)} queues")
         else:
             self._core.save(done)
+
+    def _offsets_reset(self, topic: str) -> None:
+        self._pulls.offsets_reset(topic)
+        self._held_pops.offsets_reset(topic)
 
     def _topic_gone(self, topic: str) -> None:
         self._pulls.topic_gone(topic)

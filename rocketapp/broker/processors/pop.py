@@ -199,6 +199,10 @@ class PopProcessor:
     def topic_gone(self, topic: str) -> None:
         """Answer the held pops of a topic that was deleted, and forget what was popped."""
         self._pops.drop(topic)
+        self.offsets_reset(topic)
+
+    def offsets_reset(self, topic: str) -> None:
+        """A group was moved in this topic: held pops look where to."""
         for waiting in self._held.get(topic, {}).values():
             self._wake(list(waiting))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, Query
 from rocketapp.wire.requests.pull import PullResponse
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, decode_reset
 from tests.unit.broker.asking import Client, running
+from tests.unit.broker.test_pop import Member, popped, texts
 from tests.unit.scripted import in_virtual_time
 
 
@@ -74,6 +76,22 @@ async def test_every_queue_is_set_to_a_time_or_to_its_end() -> None:
         for timestamp_ms, wanted in ((-1, [1, 2, 0, 0]), (0, [0, 0, 0, 0])):
             found = decode_reset((await reset(client, timestamp_ms=timestamp_ms)).body)
             assert [offset for _, offset in sorted(found.items())] == wanted
+
+
+@in_virtual_time
+async def test_held_pops_of_the_group_look_at_once_where_it_was_moved_to() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        one = Member(client)
+        await client.send("orders", b"a", queue_id=0)
+        (first,) = await one.pop()
+        await one.ack(first)
+        held = one.ask(poll=15)
+        await asyncio.sleep(1)
+        began = broker.loop.time()
+        await reset(client, timestamp_ms=0)
+        assert texts(popped(await held)) == ["a"]
+        assert broker.loop.time() - began < 1
 
 
 @pytest.mark.parametrize(
