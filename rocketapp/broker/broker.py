@@ -432,10 +432,14 @@ class Broker:
                 due_ms = self._next_due_ms()
                 wait = math.inf if due_ms is None else max(due_ms / 1000 - self._core.clock.now(), 0.0)
                 await self._until_scan(min(wait, self._pace.delays))
-                self._core.delays.deliver_due(self._now_ms())
-                for group, retry_topic in self._pops.revive_due(self._now_ms()):
-                    self._held_pops.come_again(group, retry_topic)
-                self._core.timers.deliver_due(self._now_ms())
+                try:
+                    self._core.delays.deliver_due(self._now_ms())
+                finally:  # what keeps one of the three keeps none of the others
+                    try:
+                        for group, retry_topic in self._pops.revive_due(self._now_ms()):
+                            self._held_pops.come_again(group, retry_topic)
+                    finally:
+                        self._core.timers.deliver_due(self._now_ms())
             except Exception as error:
                 # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))

@@ -22,7 +22,7 @@ from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.clock import Clock
-from rocketapp.errors import ConfigError
+from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
 from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire import properties as names
@@ -112,14 +112,22 @@ class DelayService:
         return min((due_ms for due_ms in heads if due_ms is not None), default=None)
 
     def deliver_due(self, now_ms: int, limit: int = 1024) -> int:
-        """Append due messages to their real queues; return their number. Stops at the limit; more may be due then."""
-        delivered = 0
+        """Append due messages to their real queues; return their number. Stops at the limit; more may be due then.
+
+        Raises StoreError for a level that cannot go on, when the others have had their turn.
+        """
+        delivered, problem = 0, None
         for level in _LEVELS:
-            while delivered < limit:
-                count = self._deliver_batch(level, now_ms)
-                delivered += count
-                if count < _BATCH:
-                    break
+            try:
+                while delivered < limit:
+                    count = self._deliver_batch(level, now_ms)
+                    delivered += count
+                    if count < _BATCH:
+                        break
+            except StoreError as error:
+                problem = error
+        if problem is not None:
+            raise problem
         return delivered
 
     def to_json(self) -> dict[str, Any]:

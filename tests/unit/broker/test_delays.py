@@ -376,3 +376,15 @@ def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(harm: s
     assert bodies(broker.store) == [b"0", b"1", b"2", b"3"]
     broker.after(60)
     assert len(bodies(broker.store)) == 4
+
+
+def test_a_level_whose_queue_is_being_made_again_keeps_no_other_one() -> None:
+    broker = Broker()
+    broker.delays.schedule(record(b"first"), 1)
+    broker.delays.schedule(record(b"second"), 2)
+    broker.store.flush()
+    broker.files.open(f"consumequeue/{SCHEDULE_TOPIC}/0/" + "0" * 20).write(b"\0" * 8 + b"\x01" * 4, 0)
+    broker.store.mend_later = lambda steps: None  # which takes its time
+    with pytest.raises(StoreError, match="made again"):
+        broker.after(10)
+    assert bodies(broker.store) == [b"second"]
