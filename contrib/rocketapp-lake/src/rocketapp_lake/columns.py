@@ -28,12 +28,25 @@ PROBLEM = pa.schema([pa.field("_rmq_problem", pa.string()), pa.field("_rmq_body"
 
 
 def as_tables_have(rows: pa.Table) -> pa.Table:
-    """The same with times of microseconds at most, and those of a zone in UTC: formats do not have others."""
+    """The same with times of microseconds at most, and those of a zone in UTC: formats do not have others.
+
+    They have no numbers without a sign either: those become the next larger kind that holds all of them.
+    """
     fields = [field.with_type(_as_tables_have(field.type)) for field in rows.schema]
     return rows.cast(pa.schema(fields), safe=False)
 
 
+_SIGNED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+}
+
+
 def _as_tables_have(kind: pa.DataType) -> pa.DataType:
+    if kind in _SIGNED:
+        return _SIGNED[kind]
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us" if kind.unit == "ns" else kind.unit, kind.tz and "UTC")
     inner = [field.with_type(_as_tables_have(field.type)) for field in map(kind.field, range(kind.num_fields))]

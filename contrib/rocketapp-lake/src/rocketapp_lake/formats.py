@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
 
+from rocketapp_lake.columns import as_tables_have
 from rocketapp_lake.declared import LONGEST_NAME, Sink
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import ONLY
@@ -46,12 +47,12 @@ def parquet(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Sto
 def delta(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.delta import DeltaStore
 
-    options = sink.options
+    options, columns = sink.options, sink.columns()
     return DeltaStore(
         sink.directory,
         sink.name,
         partition_by=options.partition_by or (),
-        declared=None if (columns := sink.columns()) is None else columns.schema,
+        declared=None if columns is None else as_tables_have(columns.schema.empty_table()).schema,
         sort_by=options.sort_by or (),
         storage=storage_of(settings),
         append=None if writer is None else writer.append_to_delta(),

@@ -191,8 +191,7 @@ def _is_binary(kind: pa.DataType) -> bool:
 
 _TYPES: Sequence[tuple[str, Callable[[pa.DataType], bool], Callable[[pa.DataType], Any]]] = (
     ("boolean", pa.types.is_boolean, lambda kind: sa.Boolean()),
-    ("huge", pa.types.is_uint64, lambda kind: sa.Numeric(20, 0)),
-    ("long", lambda kind: pa.types.is_int64(kind) or pa.types.is_uint32(kind), lambda kind: sa.BigInteger()),
+    ("long", pa.types.is_int64, lambda kind: sa.BigInteger()),
     ("integer", pa.types.is_integer, lambda kind: sa.Integer()),
     ("float", pa.types.is_floating, lambda kind: sa.Double()),
     ("decimal", pa.types.is_decimal, lambda kind: sa.Numeric(kind.precision, kind.scale)),
@@ -207,7 +206,7 @@ _TYPES: Sequence[tuple[str, Callable[[pa.DataType], bool], Callable[[pa.DataType
 _OWN: Mapping[str, Mapping[str, Callable[[pa.DataType], Any]]] = {
     "postgresql": {"nested": lambda kind: postgresql.JSONB()},
     # It would keep these as floats.
-    "sqlite": {"huge": lambda kind: sa.Text(), "decimal": lambda kind: sa.Text()},
+    "sqlite": {"decimal": lambda kind: sa.Text()},
     "mysql": {
         "text": lambda kind: mysql.LONGTEXT(),
         "text key": lambda kind: mysql.VARCHAR(255),

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pydantic
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
-from sink_shop import Order, Shop, all_rows, until
+from sink_shop import Landing, Order, Shop, all_rows, until
 
 from rocketapp import SetupError
+from rocketapp_lake.options import FILES
 
 RECORD = {
     "type": "record",
@@ -63,6 +64,16 @@ async def test_protobuf_messages_are_rows_and_other_bytes_are_bad(shop: Shop) ->
         await until(lambda: len(shop.rows()) == 1)
     assert (shop.rows()[0]["seconds"], shop.rows()[0]["nanos"]) == (5, 1)
     assert [row["_rmq_body"] for row in all_rows(shop.table.with_name("table_bad"))] == [b"\xff"]
+
+
+@pytest.mark.parametrize("format", [*FILES, "sql"])
+async def test_numbers_without_a_sign_are_stored_whole_in_every_format(landing: Landing, format: str) -> None:
+    schema, largest = pa.schema([("id", pa.uint32()), ("total", pa.uint64())]), {"id": 2**32 - 1, "total": 2**64 - 1}
+    async with landing.app(format, schema=schema) as app:
+        await app.publish(landing.shop.topic, largest)
+        await until(lambda: len(landing.rows(format)) == 1)
+    (row,) = landing.rows(format)
+    assert {name: int(row[name]) for name in largest} == largest
 
 
 async def test_an_upcaster_makes_rows_of_old_versions(shop: Shop) -> None:
