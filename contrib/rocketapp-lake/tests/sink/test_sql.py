@@ -348,6 +348,13 @@ def test_keys_may_be_texts_and_several(table: Shop) -> None:
     assert sorted((row["shop"], row["count"]) for row in table.rows()) == [("a", 2), ("b", 2)]
 
 
+def test_keys_that_the_database_alone_takes_for_the_same_replace_each_other(shop: Shop) -> None:
+    shop.run("CREATE TABLE orders (id CHAR(4) PRIMARY KEY, text TEXT)")
+    rows = pa.table({"id": ["a", "b", "a ", "c", "a  "], "text": [f"{number}" for number in range(5)]})
+    shop.store(merge_on=["id"]).commit(commit_of(Head(), "a", {QUEUE: Span(0, 5)}, rows=5), rows)
+    assert {row["id"].strip(): row["text"] for row in shop.rows()} == {"a": "4", "b": "1", "c": "3"}
+
+
 def test_a_refused_row_is_found_while_others_are_merged(table: Shop) -> None:
     table.run("CREATE TABLE orders (id BIGINT PRIMARY KEY, text VARCHAR(20) CHECK (text <> 'row 7'))")
     with pytest.raises(RefusedRowsError) as refused:

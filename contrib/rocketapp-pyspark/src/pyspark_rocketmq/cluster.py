@@ -132,13 +132,13 @@ class Cluster:
         }
         return _offsets(self.ask_brokers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields))
 
-    def commit(self, group: str, offsets: Mapping[MessageQueue, int]) -> None:
-        """Move the offsets of a group."""
+    def commit(self, group: str, offsets: Mapping[MessageQueue, int], away: set[str]) -> None:
+        """Move the offsets of a group. `away`: brokers that do not answer, whose offsets stay."""
         fields = {
             queue: CommitRequest(self.wire_name(group), self.wire_name(queue.topic), queue.queue_id, offset).to_fields()
             for queue, offset in offsets.items()
         }
-        self.ask_brokers(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+        self.ask_brokers(RequestCode.UPDATE_CONSUMER_OFFSET, fields, away)
 
     def wire_name(self, name: str) -> str:
         """Topic or group as brokers know it."""

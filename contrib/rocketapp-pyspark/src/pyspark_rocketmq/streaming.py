@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -102,13 +102,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._examined = known
             end, anew = self._advance(known, bounds)
             if self._target is not None:
-                end = capped(known.next, end, self._target)
+                end = self._within_target(known.next, end, bounds.keys() | anew)
             if type(limit).__name__ != "ReadAllAvailable":
                 end = self._within_limits(known.next, end)
             if end != known.next:
                 self._moved = time.monotonic()
         # A position at the first message of a queue that took another one's place is one in the new queue.
-        begun = {queue for queue in anew if end[queue] == bounds[queue].first}
+        begun = {queue for queue in anew & bounds.keys() if end[queue] == bounds[queue].first}
         known = Offsets(known.next, {queue: mark for queue, mark in known.last.items() if queue not in begun})
         self._last = self._with_landmarks(end, known, bounds)
         return to_json(*self._last)
@@ -145,10 +145,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Copies the positions to the group, when asked for. The checkpoint counts, so a failure is only logged."""
         if not self._options.commit_offsets:
             return
+        group, away = self._options.pulls.group, set(self._away)
         try:
-            self._cluster.commit(self._options.pulls.group, from_json(end).next)
+            self._cluster.commit(group, from_json(end).next, away)
+            if silent := away - self._away:
+                raise TransportError(min(silent), "it does not answer")
         except RocketAppError as error:
-            _log.warning("the offsets of group %s are not moved: %s", self._options.pulls.group, error)
+            _log.warning("the offsets of group %s are not moved: %s", group, error)
 
     def stop(self) -> None:
         """The query ends, and soon its process."""
@@ -183,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _advance(
         self, start: Offsets, bounds: dict[MessageQueue, Bounds]
     ) -> tuple[dict[MessageQueue, int], set[MessageQueue]]:
-        """The newest end, and the queues that are not those which the start means."""
+        """The newest end, and the queues that are not those which the start means, or are denied."""
         pulls = self._options.pulls
         silent = [queue for queue in start.next if queue not in bounds and self._options.topics.have(queue)]
         denied = denials(self._cluster, pulls, silent) if silent else {}
@@ -212,7 +215,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if pulls.fail_on_data_loss:
                 raise one
             self._tell("%s: %s; %s", one.place, one.problem, one.otherwise)
-        return end, lost.keys() & bounds.keys()
+        return end, {*lost}
 
     def _landmarks(
         self, offsets: dict[MessageQueue, int], bounds: dict[MessageQueue, Bounds]
@@ -243,6 +246,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last = {queue: mark for queue, mark in start.last.items() if end.get(queue) == start.next[queue]}
         last |= {queue: mark for queue, mark in found.items() if mark is not None and mark.offset < end[queue]}
         return Offsets(end, last)
+
+    def _within_target(
+        self, start: dict[MessageQueue, int], end: dict[MessageQueue, int], known: Set[MessageQueue]
+    ) -> dict[MessageQueue, int]:
+        """`known`: the queues that were heard of. Raises TransportError when others are all that is left to read."""
+        assert self._target is not None
+        end = capped(start, end, self._target)
+        left = {queue: at - start[queue] for queue, at in self._target.items() if at > start.get(queue, at)}
+        if end == start and (away := left.keys() - known):
+            queue = min(away)
+            problem = f"it is away, and has {left[queue]} messages that were there as the query began: start it again"
+            raise TransportError(queue.broker_name, problem)
+        return end
 
     def _within_limits(self, start: dict[MessageQueue, int], end: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
         limits = self._options.limits

@@ -16,12 +16,14 @@ from pyspark_rocketmq.offsets import from_json
 from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.problems import DataLossError
 from pyspark_rocketmq.streaming import StreamReader
+from rocketapp import TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.requests.offsets import OffsetResponse
 from rocketapp.wire.requests.pull import PullResponse
 from tests.peers import pairs, toolchain
+from tests.peers.bare import Bare
 from tests.peers.clusters import Embedded
 from tests.peers.loading import Loader
 from tests.peers.pairs import TOPIC, Pair
@@ -142,6 +144,37 @@ def test_a_task_waits_for_its_broker(embedded_pair: Pair) -> None:
         assert not task.done()
         first.start_again()
         assert len(task.result(60)) == 100
+
+
+def test_available_now_does_not_end_as_done_while_a_broker_that_had_more_is_away(embedded_pair: Pair) -> None:
+    first, second = embedded_pair.brokers
+    embedded_pair.send(first, 20)
+    embedded_pair.send(second, 20)
+    drive = Drive(reader(embedded_pair, maxOffsetsPerTrigger=10))
+    drive.source.prepareForTriggerAvailableNow()
+    drive.batch()
+    first.stop()
+    with pytest.raises(TransportError, match="broker-a: it is away, and has 15 messages that were there"):
+        while drive.batch():
+            pass
+    assert len(drive.bodies) == 5 + 20, "the others go on before"
+    first.start_again()
+    again = Drive(reader(embedded_pair), drive.at)
+    again.source.prepareForTriggerAvailableNow()
+    again.batch()
+    assert again.batch() == []
+    assert sorted(drive.bodies + again.bodies) == sorted(embedded_pair.sent)
+
+
+def test_positions_are_copied_to_the_brokers_that_are_there(embedded_pair: Pair) -> None:
+    first, second = embedded_pair.brokers
+    drive = Drive(reader(embedded_pair, commitOffsets="true", consumerGroup="dashboards"))
+    first.stop()
+    embedded_pair.send(second, 7)
+    drive.batch()
+    drive.source.commit(drive.at)
+    with Bare(second.broker_address) as asking:
+        assert asking.committed(TOPIC, "dashboards", 0) == 7
 
 
 def replace(pair: Pair, broker: Embedded, count: int) -> None:
