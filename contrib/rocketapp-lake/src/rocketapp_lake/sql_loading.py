@@ -32,8 +32,8 @@ _CONNECT: Mapping[str, Mapping[str, Any]] = {
     "pysqlite": {"timeout": 30},
 }
 _REFUSALS = {"IntegrityError", "DataError", "OverflowError"}
-_CODES = {"P0001", "44000", 1364, 1644, 3819, 4025}
-"""A trigger or view that says no, a column without a default, a CHECK: in PostgreSQL, MySQL and MariaDB."""
+_CODES = {"P0001", "44000", "21000", 1364, 1644, 3819, 4025}
+"""A trigger or view that says no, one row twice in a merge, a column without a default, a CHECK: by what each has."""
 _MERGING: Mapping[str, Any] = {
     "postgresql": postgresql.insert,
     "sqlite": sqlite.insert,
