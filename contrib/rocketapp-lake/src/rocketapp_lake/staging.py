@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from rocketapp_lake.errors import SinkError
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -48,6 +50,7 @@ class Staging:
                 raise OSError(
                     f"{there} rows of {rows.num_rows} are in the files of batch {batch}: they are written again"
                 )
+            self._check_partitions(directory / OUT)
             for place in (*files, *{file.parent for file in files}, directory / OUT, directory, self.path):
                 sync(place)
         except Exception:
@@ -55,6 +58,14 @@ class Staging:
             self.forget(batch)
             raise
         return [str(file.relative_to(directory)) for file in files]
+
+    def _check_partitions(self, out: Path) -> None:
+        """Readers that see the folder of a partition pass over files that lie beside it: Spark without a word."""
+        table = self.path.parent
+        has, ours = _partition(table), _partition(out)
+        if has != ours and None not in (has, ours):
+            mend = "change partition_by=, or give it another table"
+            raise SinkError(f"{table} is partitioned by {has}, and this sink writes files by {ours}: {mend}")
 
     def forget(self, batch: str) -> None:
         """Its files are in the table."""
@@ -71,6 +82,16 @@ class Staging:
         for directory in swept:
             shutil.rmtree(directory, ignore_errors=True)
         return len(swept)
+
+
+def _partition(folder: Path) -> str | None:
+    """The column of the partitions in it; "nothing" when files of rows lie there themselves, None without either."""
+    with os.scandir(folder) as entries:  # of a table with many files the first one is enough
+        for one in entries:
+            column, is_partition, _ = one.name.partition("=")
+            if is_partition or one.name.endswith(".parquet"):
+                return column if is_partition else "nothing"
+    return None
 
 
 def place_of(name: str, stem: str) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from sink_shop import all_rows, by_halves
+from sink_shop import all_rows, by_arrow, by_halves
 
 from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, put
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
-from rocketapp_lake.staging import STAGING
+from rocketapp_lake.staging import STAGING, Write
 
 
 class Directory:
@@ -111,6 +111,20 @@ def test_a_file_that_was_removed_from_the_table_later_does_not_stop_its_sink(tab
         file.unlink()
     put(table.store("one"), "b", 1)
     assert [row["id"] for row in table.rows()] == [1]
+
+
+@pytest.mark.parametrize("writers", [(by_halves, by_arrow), (by_arrow, by_halves)])
+def test_a_version_with_other_partitions_is_refused_as_readers_would_pass_over_its_files(
+    table: Directory, writers: tuple[Write, Write]
+) -> None:
+    first, second = (ParquetStore(table.path, "one", write=write) for write in writers)
+    put(first, "a", 0, 1)
+    with pytest.raises(SinkError, match=r"is partitioned by (half|nothing), .* (nothing|half): change partition_by="):
+        put(second, "b", 2)
+    assert not list(table.path.glob(f"{STAGING}/*"))
+    put(second, "c")
+    put(first, "d", 3)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1, 3]
 
 
 def test_the_log_says_what_each_commit_added(table: Directory) -> None:
