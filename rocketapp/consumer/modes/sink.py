@@ -185,7 +185,9 @@ class SinkMode(Mode):
         """Where a session begins, when the plugin keeps the offsets."""
         assert self.sink.begin is not None
         if self.sink.until_now:
-            self.context.member.brokers.ends.setdefault(start.queue, start.max_offset)
+            # A queue that has lost its tail, or took the place of another, may end below where that one did.
+            ends, end = self.context.member.brokers.ends, start.max_offset
+            ends[start.queue] = min(end, ends.get(start.queue, end))
         try:
             return await self.sink.begin(start)
         except RocketAppError:

@@ -102,7 +102,7 @@ class Writer:
         """Where the table stands. Raises SinkError when that does not go with what the broker has."""
         queue = start.queue
         if self._until_now:
-            self._ends.setdefault(queue, start.max_offset)
+            self._ends[queue] = min(start.max_offset, self._ends.get(queue, start.max_offset))
         head = await self._reader.run(self._store.load)
         position = head.vector.get(queue)
         if position is None:
