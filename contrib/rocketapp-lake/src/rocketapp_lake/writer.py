@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from rocketapp import MessageQueue, RocketAppError
+from rocketapp import MessageQueue
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp.state.queue_identity import Identity, Landmark
 from rocketapp_lake.bad_rows import BadTable, Guard
@@ -296,17 +296,16 @@ class Writer:
 
     async def _marks(self, batch: Batch, sessions: Mapping[MessageQueue, SinkQueue]) -> Marks:
         """Of queues that have no row in the batch, what was read last is asked for: it was left out by a filter."""
-        found = {}
-        for queue, pieces in batch.pieces.items():
-            if pieces:
-                found[queue] = last_of(pieces[-1])
-                continue
-            try:
-                mark = await sessions[queue].owner.record_at(batch.spans[queue].end - 1)
-            except RocketAppError as error:
-                log.debug("sink %s: %s: its last message cannot be read: %s", self.name, queue, error)
-                continue  # an older one will do
-            if mark is not None:
+        asked = {
+            queue: sessions[queue].owner.record_at(batch.spans[queue].end - 1)
+            for queue, pieces in batch.pieces.items()
+            if not pieces
+        }
+        found = {queue: last_of(pieces[-1]) for queue, pieces in batch.pieces.items() if pieces}
+        for queue, mark in zip(asked, await asyncio.gather(*asked.values(), return_exceptions=True), strict=True):
+            if isinstance(mark, BaseException):
+                log.debug("sink %s: %s: its last message cannot be read: %s", self.name, queue, mark)
+            elif mark is not None:  # otherwise an older one will do
                 found[queue] = Landmark(*mark)
         return found
 

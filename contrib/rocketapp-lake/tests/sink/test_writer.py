@@ -99,9 +99,9 @@ class Bench:
         )
         self._changed = asyncio.Event()
 
-    async def open(self, queue: MessageQueue) -> tuple[SinkQueue, Session]:
+    async def open(self, queue: MessageQueue, kind: type[Session] = Session) -> tuple[SinkQueue, Session]:
         await self.writer.begin(QueueStart(queue, 0, 0, 99, nothing_at))
-        session = Session(queue, self._changed.set)
+        session = kind(queue, self._changed.set)
         return self.writer.new_queue(session), session
 
     async def until(self, is_so: Callable[[], bool]) -> None:
@@ -158,6 +158,31 @@ async def test_a_queue_behind_a_gap_is_not_acknowledged_with_the_others(tmp_path
         assert first.acknowledged == [0]
         assert "the table ends before #1, and these rows begin at #15" in str(first.error)
         assert dict(bench.store.load().vector) == {QUEUES[0]: 1, QUEUES[1]: 2}
+    finally:
+        bench.writer.close()
+
+
+class Filtered(Session):
+    """A queue of which five messages were left out by a filter. Its broker answers when it was asked about two."""
+
+    position = 5
+    asked = asyncio.Barrier(2)
+
+    async def record_at(self, offset: int) -> tuple[int, int, str]:
+        await self.asked.wait()
+        return offset, 1, f"{self.queue} #{offset}"
+
+
+async def test_a_batch_waits_for_the_slowest_broker_alone_and_not_for_each_queue_without_rows(tmp_path: Path) -> None:
+    others, bench = [MessageQueue("orders", f"broker-{name}", 0) for name in "bc"], Bench(tmp_path, Limits(rows=1))
+    try:
+        intake, session = await bench.open(QUEUES[0])
+        for queue in others:
+            await bench.open(queue, Filtered)
+        intake.take(pull(QUEUES[0], 0))
+        await bench.until(lambda: session.acknowledged == [0])
+        marks = bench.store.load().marks
+        assert [marks[queue].key for queue in others] == [f"{queue} #4" for queue in others]
     finally:
         bench.writer.close()
 
