@@ -38,6 +38,8 @@ class ParquetStore:
         self._staging = Staging(self.path, write)
         self._complete = 0
         """All files up to this commit are in place."""
+        self._fits: pa.Schema | None = None
+        """Columns that no sink of the directory has with another type."""
 
     def __repr__(self) -> str:
         return f"<ParquetStore {self.path} of {self.sink}>"
@@ -58,9 +60,13 @@ class ParquetStore:
         return Head.of(decode(entry))
 
     def check(self, rows: pa.Table) -> None:
-        """A directory takes all rows."""
+        if rows.schema != self._fits:
+            self.add_columns(rows.schema)
+            self._fits = rows.schema
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
+        if rows is not None:
+            self.check(rows)
         staged = [] if rows is None else self._staging.stage(commit.batch, rows)
         try:
             self._publish(commit, staged)

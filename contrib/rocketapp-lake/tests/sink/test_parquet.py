@@ -13,10 +13,11 @@ import pyarrow as pa
 import pytest
 from sink_shop import all_rows, by_arrow, by_halves
 
-from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, put
+from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.records import Head
 from rocketapp_lake.staging import STAGING, Write
 
 
@@ -125,6 +126,15 @@ def test_a_version_with_other_partitions_is_refused_as_readers_would_pass_over_i
     put(second, "c")
     put(first, "d", 3)
     assert sorted(row["id"] for row in table.rows()) == [0, 1, 3]
+
+
+def test_a_column_that_another_sink_of_the_directory_has_with_another_type_is_refused(table: Directory) -> None:
+    put(table.store("one"), "a", 0)
+    texts = pa.table({"id": ["x"], "text": ["y"]})
+    with pytest.raises(SinkError, match="column id is int64, and the rows have string"):
+        table.store("two").commit(commit_of(Head(), "b", {QUEUE: Span(0, 1)}, sink="two", rows=1), texts)
+    assert table.store("two").load() == Head()
+    assert [row["id"] for row in table.rows()] == [0]
 
 
 def test_the_log_says_what_each_commit_added(table: Directory) -> None:
