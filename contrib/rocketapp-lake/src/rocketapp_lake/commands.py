@@ -150,18 +150,21 @@ def rebase(*, table: str, name: str | None, positions: tuple[str, ...], dry_run:
     if len(names) > 1:
         raise click.UsageError(f"{table} has several sinks: say --name with one of {', '.join(names)}")
     (sink,), now = names, datetime.now(UTC).timestamp()
+    owed = open_store(table, sink).load().aside
     for path, one in ((f"{table.rstrip('/')}_bad", f"{sink}/bad"), (table, sink)):
         store = open_store(path, one)
         head = store.load()
         if not head.sequence:
             continue  # bad rows have no table of their own
         click.echo(f"{one}:")
-        for queue, offset in sorted(to.items()):
+        # Those that are still to come into the table of bad rows keep it below them.
+        left = {queue: [at for at in owed.get(queue, ()) if at >= head.vector.get(queue, 0)] for queue in to}
+        set_to = {queue: min([offset, *left[queue]]) for queue, offset in to.items()}
+        for queue, offset in sorted(set_to.items()):
             has = f"#{head.vector[queue]}" if queue in head.vector else "not known"
             click.echo(f"  {queue}  {has} -> #{offset}")
         if not dry_run:
-            set_to = set_positions(store, one, to, made_at=now)
-            click.echo(f"  commit {set_to.sequence}")
+            click.echo(f"  commit {set_positions(store, one, set_to, made_at=now).sequence}")
     if dry_run:
         click.echo("nothing was changed: --dry-run")
 

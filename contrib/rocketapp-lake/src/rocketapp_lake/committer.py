@@ -231,12 +231,17 @@ def rebase(store: Store, sink: str, to: Vector, *, made_at: float, kind: Kind = 
     """Set where these queues stand, by a commit without rows; the others stay. It blocks. Where the sink stands then.
 
     What was last read of them is forgotten: the queue that they have now is the right one, whatever its records are.
-    Positions that are there already need no commit, unless the newest commit is not in the table any more.
+    Positions that are there already need no commit, unless the newest commit is not in the table any more. What was to
+    be put aside still is, unless it is read again, or a queue began anew.
     """
+    below = to if kind == "rebase" else dict.fromkeys(to, 0)
 
     def moved(head: Head) -> tuple[Commit, None] | None:
         marks = {queue: mark for queue, mark in head.marks.items() if queue not in to}
-        aside = {queue: offsets for queue, offsets in head.aside.items() if queue not in to}
+        left = {
+            queue: tuple(at for at in offsets if at < below.get(queue, at + 1)) for queue, offsets in head.aside.items()
+        }
+        aside = {queue: offsets for queue, offsets in left.items() if offsets}
         commit = replace(behind(head, sink, {**head.vector, **to}, made_at), marks=marks, aside=aside, kind=kind)
         is_there = head.batch and (commit.vector, marks, aside) == (head.vector, head.marks, head.aside)
         return None if is_there else (commit, None)

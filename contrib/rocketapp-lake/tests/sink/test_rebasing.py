@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.commands import command, queue_from
 from rocketapp_lake.committer import Attempt, rebase
-from rocketapp_lake.conformance import OTHER, QUEUE, put
+from rocketapp_lake.conformance import OTHER, QUEUE, commit_of, put
 from rocketapp_lake.errors import GapError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.positions import Span
@@ -124,6 +125,18 @@ def test_the_table_of_bad_rows_is_set_too(table: Path, ending: str) -> None:
     put(store(bad, "one/bad"), "a", 2, sink="one/bad")
     assert run(f"{table}{ending}", "--to", "orders@broker-a:0=1").exit_code == 0
     assert dict(store(bad, "one/bad").load().vector) == {QUEUE: 1}
+
+
+@pytest.mark.parametrize(("to", "owed", "position"), [(3, (1,), 1), (9, (1,), 1), (1, (), 1)])
+def test_bad_rows_that_are_still_to_be_put_aside_outlive_it_unless_they_are_read_again(
+    table: Path, to: int, owed: tuple[int, ...], position: int
+) -> None:
+    bad, head = store(table.with_name("orders_bad"), "one/bad"), store(table).load()
+    put(bad, "a", 0, sink="one/bad")
+    store(table).commit(replace(commit_of(head, "c", {QUEUE: Span(3, 4)}), aside={QUEUE: (1,)}), None)
+    assert run(str(table), "--to", f"orders@broker-a:0={to}").exit_code == 0
+    assert (store(table).load().vector[QUEUE], store(table).load().aside.get(QUEUE, ())) == (to, owed)
+    assert dict(bad.load().vector) == {QUEUE: position}
 
 
 @pytest.mark.parametrize(
