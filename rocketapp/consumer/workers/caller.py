@@ -255,3 +255,5 @@ class Caller:
 
     def _look(self) -> None:
         self.is_open = not (self.is_paused or self._surplus or self._tokens)
+        if self.is_paused or self._surplus:
+            self.is_open = False  # otherwise a thread that was held up here would open it against what began meanwhile

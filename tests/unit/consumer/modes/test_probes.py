@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.table import Modes
+from rocketapp.consumer.workers.caller import Caller
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pauses import Probe
+from rocketapp.state.pauses import Pauses, Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
@@ -119,3 +122,39 @@ async def test_a_thread_that_is_too_late_for_a_probe_gives_none_back(monkeypatch
     assert faster == [True]
     assert not caller.may_start(message(2))
     await workers.callers.stop()
+
+
+class IsToldTooEarly(Caller):
+    """A thread that reads whether there is a pause has to wait before it makes use of the answer."""
+
+    meanwhile: Callable[[], None] | None = None
+    _is_paused = False
+
+    @property
+    def is_paused(self) -> bool:  # type: ignore[override]
+        found, meanwhile, self.meanwhile = self._is_paused, self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return found
+
+    @is_paused.setter
+    def is_paused(self, value: bool) -> None:
+        self._is_paused = value
+
+
+async def test_a_thread_that_ends_a_call_beyond_the_most_opens_no_handler_that_is_paused_meanwhile() -> None:
+    class NoWorkers:
+        def submit(self, caller: Caller, runs: Sequence[Any]) -> None: ...
+        def enter(self, caller: Caller, *, by_worker: bool = False) -> None: ...
+
+    pauses = Pauses()
+    caller = IsToldTooEarly(Handler(subscription(is_async=False, concurrency=2), lambda _: None), pauses, NoWorkers())
+    assert caller.take()
+    assert caller.take()
+    caller.resize(1)
+    caller.meanwhile = partial(pauses.pause, "topic", "operator")
+    caller.give_back()
+    assert not caller.is_open
+    pauses.resume("topic")
+    assert caller.is_open
+    caller.close()
