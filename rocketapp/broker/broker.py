@@ -539,7 +539,8 @@ def _recover(
         auto_create=config.auto_create_topics,
         queues=config.topic_queues,
     )
-    groups, offsets = GroupTable(DataVersion(now)), OffsetTable(DataVersion(now))
+    groups = GroupTable(DataVersion(now))
+    offsets = OffsetTable(DataVersion(now), None if store.is_copy else lambda: store.end_position)
     locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
     order = PopOrder()
     saving = Saving(

@@ -14,6 +14,7 @@ from typing import Any
 
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.model.names import HALF_TOPIC, OP_TOPIC
+from rocketapp.model.numbers import is_whole
 
 _SEPARATOR = "@"
 TRANSACTIONS_GROUP = "CID_RMQ_SYS_TRANS"
@@ -22,7 +23,11 @@ TRANSACTIONS_GROUP = "CID_RMQ_SYS_TRANS"
 class OffsetTable:
     """Committed offsets by topic and group."""
 
-    def __init__(self, version: DataVersion) -> None:
+    def __init__(self, version: DataVersion, log_end: Callable[[], int] | None = None) -> None:
+        """`log_end`: where the log ends that the offsets describe. It is saved, where it is known."""
+        self._log_end = log_end
+        self.position: int | None = None
+        """Where the log ended when the loaded offsets were saved; None if that is not known."""
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
@@ -126,14 +131,14 @@ class OffsetTable:
                 del table[key]
         self.dirty = True
 
-    def clamp(self, end_of: Callable[[str, int], int]) -> None:
+    def clamp(self, possible: Callable[[str, int, int], int]) -> None:
         """An offset beyond the end of its queue, after a crash, would hide the next messages: it becomes the end.
 
-        end_of: the end of the queue with this topic and id.
+        `possible`: this offset of the queue with this topic and id, or the end where it is beyond that.
         """
         for (topic, _), queues in self._offsets.items():
             for queue_id, offset in queues.items():
-                if offset > (end := end_of(topic, queue_id)):
+                if offset > (end := possible(topic, queue_id, offset)):
                     queues[queue_id] = end
                     self.dirty = True
 
@@ -141,7 +146,8 @@ class OffsetTable:
         """Count a change; return what makes the saved form of the present table, in any thread."""
         self._version.changed(now)
         self.dirty = False
-        return self._begin()
+        position, form = {} if self._log_end is None else {"logPosition": self._log_end()}, self._begin()
+        return lambda: form() | position
 
     def to_json(self) -> dict[str, Any]:
         """As it is saved in consumerOffset.json."""
@@ -163,6 +169,8 @@ class OffsetTable:
                 raise ValueError(f"offsetTable: {key!r} is not topic@group")
             offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
         self._offsets = offsets
+        position = saved.get("logPosition")
+        self.position = position if is_whole(position) else None
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         self.dirty, self.is_known = False, True
 

@@ -144,6 +144,12 @@ class PopOrder:
             del self._popped[queue]
             self.dirty = True
 
+    def clamp(self, possible: Callable[[str, int, int], int]) -> None:
+        """Forget what was popped of an earlier topic of that name: see `OffsetTable.clamp`."""
+        for (topic, group, queue_id), popped in list(self._popped.items()):
+            if possible(topic, queue_id, popped.offsets[-1] + 1) <= popped.offsets[-1]:
+                self.reset((topic, group, queue_id))
+
     def reset(self, queue: Queue) -> None:
         """The group was moved in this queue: nothing of it is waited for."""
         self.dirty = self._popped.pop(queue, None) is not None or self.dirty

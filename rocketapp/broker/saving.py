@@ -9,7 +9,9 @@ without it offsets would be lost unnoticed, and groups would begin anew.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from rocketapp.broker.groups import GroupTable
@@ -97,7 +99,10 @@ class Saving:
                     f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
                 )
             )
-        offsets.clamp(store.max_offset)
+        end = math.inf if offsets.position is None else offsets.position
+        possible = partial(store.offset_before, end)
+        offsets.clamp(possible)
+        self._order[1].clamp(possible)
 
     def names_to_save(self, *, whole: bool = False) -> Callable[[], None] | None:
         """A function that writes the present topics and groups, in any thread; None if they have not changed.

@@ -13,7 +13,9 @@ it is made here with as many queues as have messages.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rocketapp.broker.core import Core
@@ -201,7 +203,7 @@ class MasterTables:
     def _offsets(self, body: bytes) -> None:
         core = self._core
         core.offsets.load(_table(body))
-        core.offsets.clamp(core.store.max_offset)
+        core.offsets.clamp(partial(core.store.offset_before, math.inf))
         core.offsets.dirty = True
         core.halves.forget_below(core.offsets.transactions_progress()[0])
         self._revive_log.forget_done()

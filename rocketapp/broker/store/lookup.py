@@ -1,4 +1,4 @@
-"""Finds a single message by its position in the log, or by its store time."""
+"""Finds a single message by its position in the log, or by its store time; and an offset by a position."""
 
 from __future__ import annotations
 
@@ -51,3 +51,18 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue | None, timestamp_ms: int
     if boundary == "lower":
         return low
     return low - 1 if low > queue.min_offset else 0
+
+
+def offset_before(queue: ConsumeQueue, offset: int, position: float) -> int:
+    """This offset, or the end of the queue where it is beyond that: of what lies before a position of the log."""
+    high = min(offset, queue.max_offset)
+    if queue.last_physical < position or high <= queue.min_offset or queue.entry(high - 1)[0] < position:
+        return high
+    low = queue.min_offset
+    while low < high:
+        middle = (low + high) // 2
+        if queue.entry(middle)[0] < position:
+            low = middle + 1
+        else:
+            high = middle
+    return low

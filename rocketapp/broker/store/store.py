@@ -21,7 +21,7 @@ from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follow
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
-from rocketapp.broker.store.lookup import offset_by_time, record_at, stored_ms_at
+from rocketapp.broker.store.lookup import offset_before, offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import durable_records, recover
 from rocketapp.broker.store.repair import Repair
@@ -472,6 +472,11 @@ class MessageStore:
         """The offset that the next message will have."""
         queue = self._queues.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
+
+    def offset_before(self, position: float, topic: str, queue_id: int, offset: int) -> int:
+        """This offset of a queue; or the one that its next message had when the log ended at this position."""
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else offset_before(queue, offset, position)
 
     def stored_ms_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When a message was stored, in milliseconds since 1970; None if the queue does not have it."""
