@@ -143,6 +143,22 @@ class SendResponse(
     trace_on: bool = True
     """Whether the broker wants this message to be traced."""
 
+    def to_fields(self) -> dict[str, str]:
+        """Written out, because every send pays for it."""
+        fields = {
+            "msgId": self.message_id,
+            "queueId": str(self.queue_id),
+            "queueOffset": str(self.queue_offset),
+            "TRACE_ON": "true" if self.trace_on else "false",
+        }
+        if self.transaction_id is not None:
+            fields["transactionId"] = self.transaction_id
+        if self.recall_handle is not None:
+            fields["recallHandle"] = self.recall_handle
+        if self.region is not None:
+            fields["MSG_REGION"] = self.region
+        return fields
+
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
         if fields and fields.get("TRACE_ON") not in ("true", "false"):
