@@ -150,7 +150,7 @@ class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
         return msg, kwargs
 
 
-def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable[[Any], Publisher]:
+def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable[[Any], Publishing]:
     """Message (or a list of them) -> what publishes in its handler, specialised once for a subscription."""
     own = publishing.to(subscription.cluster)
     return own.following if subscription.batch is None else lambda _messages: own

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NoReturn, get_origin
@@ -14,14 +15,13 @@ from rocketapp.app.call.context import publisher_of
 from rocketapp.app.places import plain_function
 from rocketapp.app.publishing import (
     CORRELATION_ID,
-    Publisher,
     Publishing,
     check_names,
     correlation_id,
     outgoing,
     timeout_of,
 )
-from rocketapp.errors import SendRefused, SendUnknown, SetupError, named_message
+from rocketapp.errors import RocketAppError, SetupError, named_message
 from rocketapp.hooks.answers import Write
 from rocketapp.model.names import topic_problem
 from rocketapp.model.outcome import Decisions, Retry, is_outcome, is_plain
@@ -93,17 +93,23 @@ def publication_layer(
     return Layer("outbox", f"publishes {publication.topic_name}", build)
 
 
-def published(call: Call, publication: Publication, publisher: Callable[[Any], Publisher], *, is_async: bool) -> Call:
-    """Publish what `call` returns, of a list each item in turn. A failed send fails the attempt."""
-    topic, options = publication.topic, publication.options
+def published(call: Call, publication: Publication, publisher: Callable[[Any], Publishing], *, is_async: bool) -> Call:
+    """Publish what `call` returns, of a list each item in turn. A failed send fails the attempt.
+
+    Nothing is sent before every item has its form: one that has none would have the others sent at each attempt.
+    """
+
+    def sendings(message: Any, value: Any) -> list[Any]:
+        own = publisher(message)
+        return [own.sending(publication.topic, body, publication.options) for body in publication.bodies(value)]
 
     async def send(message: Any, value: Any) -> None:
-        for body in publication.bodies(value):
-            await publisher(message).publish(topic, body, **options)
+        for one in sendings(message, value):
+            await one.here()
 
     def send_sync(message: Any, value: Any) -> None:
-        for body in publication.bodies(value):
-            publisher(message).publish_sync(topic, body, **options)
+        for one in sendings(message, value):
+            one.blocking("publish")
 
     return _followed(call, send if is_async else send_sync, is_async=is_async)
 
@@ -187,8 +193,6 @@ class Publications:
 
 
 log: logging.Logger = logging.getLogger("rocketapp.handlers")
-_LOST = (SendRefused, SendUnknown, TypeError, ValueError)
-"""What a reply fails with: it could not be sent, or what was returned has no form as a body."""
 _MARK = b"REPLY_TO_CLIENT\x01"
 """In the properties of every request."""
 
@@ -217,27 +221,29 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     async def reply(message: Any, value: Any) -> Any:
         if _MARK not in message.raw_properties:
             return value
-        try:
+        with _may_be_lost(message):
             await publishing.reply(message, value)
-        except _LOST as error:
-            _tell(message, error)
         return None
 
     def reply_sync(message: Any, value: Any) -> Any:
         if _MARK not in message.raw_properties:
             return value
-        try:
+        with _may_be_lost(message):
             publishing.reply_sync(message, value)
-        except _LOST as error:
-            _tell(message, error)
         return None
 
     return _followed(call, reply if is_async else reply_sync, is_async=is_async)
 
 
-def _tell(request: Any, error: Exception) -> None:
-    named = named_message(request.message_id, request.keys)
-    log.warning("no reply to the request %s in %s, which is done all the same: %s", named, request.topic, error)
+@contextmanager
+def _may_be_lost(request: Any) -> Iterator[None]:
+    """Within: a reply that could not be sent, or whose value has no form as a body, is logged and nothing more."""
+    try:
+        yield
+    except Exception as error:
+        named = named_message(request.message_id, request.keys)
+        said = error if isinstance(error, RocketAppError) else f"{type(error).__name__}: {error}"
+        log.warning("no reply to the request %s in %s, which is done all the same: %s", named, request.topic, said)
 
 
 def decided(call: Call, decisions: Decisions, subscription: Subscription) -> Call:

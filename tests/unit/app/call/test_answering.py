@@ -11,7 +11,9 @@ import pytest
 
 from rocketapp import Message, Retry, RocketApp, SendUnknown, Skip
 from rocketapp.app.call.returned import answers
+from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publishing import Publishing
+from rocketapp.plugin import hookimpl
 from tests.unit.app.given import NotRunning, call_of, message
 
 ASKED = {"CORRELATION_ID": "c1", "REPLY_TO_CLIENT": "someone", "CLUSTER": "DefaultCluster"}
@@ -117,6 +119,34 @@ async def test_a_reply_that_has_no_form_is_logged_and_its_message_is_done(caplog
     (line,) = caplog.messages
     assert "no reply to the request" in line
     assert "object" in line
+
+
+async def test_a_reply_whose_codec_fails_in_any_way_is_logged_and_its_message_is_done(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken:
+        content_type = "application/x-price"
+
+        def claims(self, kind: type[Any]) -> bool:
+            return kind is Price
+
+        def decoder(self, kind: Any) -> None:
+            return None
+
+        def encode(self, body: Any) -> bytes:
+            raise KeyError("currency")
+
+    class Codecs:
+        @hookimpl
+        def payload_codec(self) -> Broken:
+            return Broken()
+
+    app, replies = RocketApp("shop", plugins=[Codecs()]), Replies()
+    app.subscribe("orders")(priced)
+    publishing = Publishing(lambda: replies, payloads=declared_of(app).payloads)
+    assert await call_of(app, publishing)(message(properties=ASKED)) is None
+    (line,) = caplog.messages
+    assert line.endswith("which is done all the same: KeyError: 'currency'")
 
 
 def unsaid(message: Message):  # type: ignore[no-untyped-def]

@@ -73,6 +73,24 @@ async def test_of_a_list_each_item_is_published_in_its_order(is_async: bool) -> 
     assert {(one.tag, one.properties[CORRELATION_ID]) for one in sent} == {("new", handled.message_id)}
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_of_a_list_with_an_item_that_has_no_form_nothing_is_published(is_async: bool) -> None:
+    app, written = RocketApp("shop"), Written()
+
+    async def bills(message: Message) -> list[Any]:
+        return [Invoice("1"), object()]
+
+    def bills_in_a_thread(message: Message) -> list[Any]:
+        return [Invoice("1"), object()]
+
+    publishes = app.publishes("invoices")
+    app.subscribe("orders")(publishes(bills) if is_async else publishes(bills_in_a_thread))
+    call = call_with(app, written)
+    with pytest.raises(TypeError, match="a body of type object cannot be published"):
+        await (call(message()) if is_async else asyncio.to_thread(call, message()))
+    assert written.sent == []  # each attempt would send the first one again
+
+
 async def test_a_topic_that_holds_lists_gets_a_list_and_an_empty_list_publishes_nothing() -> None:
     app, written = RocketApp("shop"), Written()
 
