@@ -38,6 +38,22 @@ def without_metadata(annotation: Any) -> Any:
     return annotation
 
 
+def without_none(kind: Any) -> Any:
+    """`T` of `T | None`; anything else as it is."""
+    others = [one for one in typing.get_args(kind) if one is not types.NoneType]
+    return others[0] if is_union(kind) and len(others) == 1 else kind
+
+
+def is_union(kind: Any) -> bool:
+    return typing.get_origin(kind) in (typing.Union, types.UnionType)
+
+
+def class_of(kind: Any) -> Any:
+    """What the payload of a type is, if it is one of a class: `Page` of `Page[int] | None`."""
+    one = without_none(kind)
+    return typing.get_origin(one) or one
+
+
 Decode = Callable[[bytes], Any]
 
 
@@ -88,7 +104,7 @@ def convert_other(members: Any, kind: Any) -> Any:
 
 
 def name_of_type(kind: Any) -> str:
-    if typing.get_origin(kind) in (typing.Union, types.UnionType):
+    if is_union(kind):
         return " | ".join("None" if one is types.NoneType else name_of_type(one) for one in typing.get_args(kind))
     return (
         kind.__qualname__ if isinstance(kind, type) and not typing.get_args(kind) else str(kind).replace("typing.", "")
@@ -97,7 +113,7 @@ def name_of_type(kind: Any) -> str:
 
 def _is_payload(kind: Any) -> bool:
     origin = typing.get_origin(kind) or kind
-    if origin in (typing.Union, types.UnionType):
+    if is_union(kind):
         return all(one is types.NoneType or _is_payload(one) for one in typing.get_args(kind))
     if origin is dict:
         return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Protocol, get_args
+from typing import Any, NamedTuple, NoReturn, Protocol, get_args, is_typeddict
 
 import msgspec
 
@@ -24,9 +24,12 @@ from rocketapp.app.codecs import (
     canonical,
     charset_of,
     choice_in,
+    class_of,
     convert_other,
     decoder_of,
+    is_union,
     name_of_type,
+    without_none,
 )
 from rocketapp.app.places import is_async, is_generator, name_of_function, takes
 from rocketapp.errors import PluginError, SetupError
@@ -69,11 +72,14 @@ class Versions:
                 place = self._steps[max(self._steps)][1]
                 raise SetupError(place, f"version {version} of {name} has no upcaster: add it")
         if codec is not None and codec.decoder(dict) is None:
-            raise SetupError(
-                next(iter(self._steps.values()))[1],
+            self.refuse(
                 f"{name} is read as {codec.content_type}, which an upcaster cannot change: it is for JSON and "
-                "MessagePack; use the versions that the schema has",
+                "MessagePack; use the versions that the schema has"
             )
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raises SetupError with the line of the first upcaster."""
+        raise SetupError(next(iter(self._steps.values()))[1], problem)
 
     def convert(self, members: dict[str, Any], version: int, kind: Any) -> Any:
         """The payload of this type, from the members of an older version.
@@ -86,6 +92,8 @@ class Versions:
                 members = upcast(members)
             except Exception as error:
                 raise ValueError(f"the upcaster at {place} raised {type(error).__name__}: {error}") from error
+            if not isinstance(members, dict):
+                raise ValueError(f"the upcaster at {place} returned a {type(members).__name__}: return the new members")
         return convert_other(members, kind)
 
 
@@ -172,6 +180,9 @@ class Payloads:
         """Raises SetupError unless it gets a class, a version and a function."""
         if not isinstance(kind, type):
             raise SetupError(place, f"upcaster({kind!r}): give the class of the payload")
+        if is_typeddict(kind):
+            mend = "make it a msgspec Struct or a dataclass"
+            raise SetupError(place, f"upcaster({kind.__qualname__}): a dict that is published has no version: {mend}")
         if not is_whole(version) or version < 1:
             raise SetupError(place, f"upcaster: version={version!r}: give the old version, a whole number from 1")
         if not callable(upcast):
@@ -307,6 +318,10 @@ class Payloads:
             return Reader(decode, _read_text if kind is str else lambda message, body: body)
         if self._versions_for(kind) is not None:
             return Reader(None, self._read(kind, content_type))
+        for one in get_args(kind) if is_union(kind) else ():
+            if (versions := self._versions_for(one)) is not None:
+                mend = "tell the types apart by TypeByTag or TypeByProperty"
+                versions.refuse(f"no upcaster is used for a part of {name_of_type(kind)}: {mend}")
         if content_type is None:
             return Reader(self._unmarked(kind, self._decoders(kind)), self._read(kind))
         return Reader(self._decoding(kind)(content_type), self._read(kind, content_type))
@@ -321,7 +336,8 @@ class Payloads:
 
     def _read(self, kind: Any, usual: str | None = None) -> Read:
         decode = self._decoding(kind)
-        versions, decode_members = self._versions_of(kind), self._decoding(dict)
+        versions, one = self._versions_of(kind), without_none(kind)
+        decode_members = self._decoding(dict if one is kind else dict | None)
 
         def read(message: Encoded, body: bytes) -> Any:
             properties = message.properties
@@ -331,20 +347,21 @@ class Payloads:
             version = _version(properties.get(PAYLOAD_VERSION))
             if version >= versions.present:
                 return decode(content_type)(body)
-            return versions.convert(decode_members(content_type)(body), version, kind)
+            members = decode_members(content_type)(body)
+            return None if members is None else versions.convert(members, version, one)
 
         return read
 
     def _versions_for(self, kind: Any) -> Versions | None:
         """The upcasters of the type, or of the nearest class that it derives from: it has the members of that."""
-        classes = getattr(kind, "__mro__", ()) if self._versions else ()
+        classes = getattr(class_of(kind), "__mro__", ()) if self._versions else ()
         return next((self._versions[one] for one in classes if one in self._versions), None)
 
     def _versions_of(self, kind: Any) -> Versions | None:
         """Those of the type. Raises SetupError where one is missing, or its codec gives no members to upcasters."""
         versions = self._versions_for(kind)
         if versions is not None:
-            versions.check(self._claiming(kind, self._of_plugins()))
+            versions.check(self._claiming(class_of(kind), self._of_plugins()))
         return versions
 
     def _decoding(self, kind: Any) -> Callable[[str | None], Decode]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from typing import Any, ClassVar, NoReturn
 
 from rocketapp.app.call.context import Context, Pull, SyncPull
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.codecs import UnfitTypeError, without_metadata
+from rocketapp.app.codecs import UnfitTypeError, without_metadata, without_none
 from rocketapp.app.payloads import described
 from rocketapp.app.places import plain_function
 from rocketapp.app.publishing import Publisher
@@ -178,7 +177,7 @@ class _Reader:
         annotation = parameter.annotation
         if isinstance(annotation, str) and not any(kind.__name__ in annotation for kind in _OURS):
             return None  # it may name what is there for type checkers alone
-        kind = _without_none(self._resolved(parameter.name, annotation))
+        kind = without_none(self._resolved(parameter.name, annotation))
         if kind in _OURS:
             return self._annotated(parameter, kind)
         if typing.get_origin(kind) is list and typing.get_args(kind) == (Message,):
@@ -309,14 +308,6 @@ class _LifecycleReader(_Reader):
 
 def _must_be_filled(parameter: inspect.Parameter) -> bool:
     return parameter.default is inspect.Parameter.empty and parameter.kind not in _STARS
-
-
-def _without_none(kind: Any) -> Any:
-    """`T` of `T | None`; anything else as it is."""
-    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
-        return kind
-    others = [one for one in typing.get_args(kind) if one is not types.NoneType]
-    return others[0] if len(others) == 1 else kind
 
 
 def _marker_in(value: Any) -> Any:

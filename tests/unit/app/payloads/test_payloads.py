@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 import pydantic
@@ -15,6 +15,8 @@ from rocketapp.model.outgoing import MessageOptions
 from rocketapp.plugin import PluginError, hookimpl
 from rocketapp.testing.records import published_of
 from tests.unit.app.given import call_of, message
+
+T = TypeVar("T")
 
 
 class Order(msgspec.Struct):
@@ -266,6 +268,55 @@ def test_a_class_that_derives_from_one_with_upcasters_has_its_versions() -> None
     assert handled(app, gift) == Order("7", 5)
     assert handled(gifts, gift) == Gift("7", 5, "for you")
     assert handled(gifts, message(b'{"number": "7", "cents": 500}')) == Gift("7", 5)
+
+
+class Page(msgspec.Struct, Generic[T]):
+    id: T
+    amount: int = 0
+
+
+@pytest.mark.parametrize(("kind", "new"), [(Order | None, Order("7", 5)), (Page[str], Page("7", 5))])
+def test_what_may_be_null_and_what_has_type_arguments_goes_through_upcasters_too(kind: Any, new: Any) -> None:
+    app = RocketApp("shop")
+    returns(app, kind)
+
+    @app.upcaster(type(new), version=1)
+    def from_cents(old: dict[str, Any]) -> dict[str, Any]:
+        return {"id": old["number"], "amount": old["cents"] // 100}
+
+    assert handled(app, message(b'{"number": "7", "cents": 500}')) == new
+    assert handled(app, sent(app, new)) == new
+    if kind == Order | None:
+        assert handled(app, message(b"null")) is None
+
+
+def test_old_versions_that_would_be_read_as_new_ones_are_refused_at_the_upcaster_s_line() -> None:
+    class Row(TypedDict):
+        id: str
+
+    app = RocketApp("shop")
+    with pytest.raises(SetupError, match="a dict that is published has no version: make it a msgspec Struct"):
+        app.upcaster(Row, version=1)(dict)
+    returns(app, Paid | Refunded)
+    app.upcaster(Paid, version=1)(dict)
+    with pytest.raises(
+        SetupError, match=r"no upcaster is used for a part of Paid \| Refunded: tell the types"
+    ) as refused:
+        call_of(app)
+    assert refused.value.place.startswith(f"{__file__}:")
+
+
+def test_an_upcaster_that_returns_nothing_is_named() -> None:
+    app = RocketApp("shop")
+    returns(app, Order)
+
+    @app.upcaster(Order, version=1)
+    def forgets(old: dict[str, Any]) -> dict[str, Any]:  # type: ignore[return]
+        old["amount"] = 5
+
+    reason = reason_of(app, message(b'{"id": "7"}'))
+    assert "the upcaster at " in reason
+    assert "returned a NoneType: return the new members" in reason
 
 
 def test_a_version_that_cannot_be_read_is_a_dead_letter_with_the_reason() -> None:
