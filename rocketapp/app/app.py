@@ -7,6 +7,7 @@ remembers anything, so two apps in one process do not meet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
@@ -121,8 +122,9 @@ class RocketApp(TwoPhases, Subscribing):
         body may be is a setting, and only checked while the app runs.
         """
         check_names("outgoing", options, SendOptions)
-        message = self._through().outgoing(topic, body, options)
-        self._declared.registry.check_cluster(options.get("cluster"), place_of_call(), "outgoing: ")
+        through = self._through()
+        message = replace(through.outgoing(topic, body, options), cluster=through.cluster_of(options))
+        self._declared.registry.check_cluster(message.cluster, place_of_call(), "outgoing: ")
         in_use = self._declared.settings_in_use
         if problem := problem_of(message, inf if in_use is None else in_use.producer.max_message_bytes):
             raise SendRefused(message.topic, problem, True)

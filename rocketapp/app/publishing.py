@@ -453,17 +453,17 @@ class Publishing(Publisher):
     ) -> Message:
         loop, running = asyncio.get_running_loop(), self._running()
         timeout = timeout or running.send_timeout
-        requests, end = running.producer(self._cluster_of(options)).requests, loop.time() + timeout
+        requests, end = running.producer(self.cluster_of(options)).requests, loop.time() + timeout
         await requests.ready(message.topic, timeout / 2)
         with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
             sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
             return await request.reply(sent.message_id, message.keys)
 
     def _sender(self, options: SendOptions) -> Sender:
-        return self._running().sender(self._cluster_of(options))
+        return self._running().sender(self.cluster_of(options))
 
-    def _cluster_of(self, options: SendOptions) -> str:
-        # None is the unnamed cluster, also where another one is the default.
+    def cluster_of(self, options: SendOptions) -> str:
+        """Where a call with these options sends: None is the unnamed cluster, also where another is the default."""
         return options.get("cluster", self._cluster) or ""
 
     # How they are carried out.

@@ -36,6 +36,8 @@ class Outgoing:
     """Stored, but seen by no consumer until its transaction is committed."""
     marks: Mapping[str, str] = field(default_factory=lambda: _NONE)
     """Properties that RocketMQ gives a meaning, which users may not set: those of a request, for example."""
+    cluster: str = ""
+    """Of `RocketApp.outgoing`: where `publish` would send it. Of a message that is sent `Sending.cluster` says it."""
 
 
 class SendStatus(Enum):

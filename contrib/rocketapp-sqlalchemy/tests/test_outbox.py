@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 
 from rocketapp import Message, RocketApp, SendRefused, SendUnknown, SetupError
 from rocketapp.plugin import PluginError
-from rocketapp.testing import TestApp
+from rocketapp.testing import Done, TestApp, call_sync
 from rocketapp_sqlalchemy import Database, Outbox, marking
 from rocketapp_sqlalchemy.relay import Relay
 from rocketapp_sqlalchemy.rows import next_rows, waiting_slots
@@ -662,6 +662,46 @@ def test_apps_that_share_a_database_write_by_their_own_declarations(database: Da
     with engine.connect() as connection:
         stored = [options["properties"] for (options,) in connection.execute(select(outbox.c.options))]
     assert [one.get("payload-version") for one in stored] == ["2", None]
+
+
+def test_what_a_handler_writes_goes_to_the_cluster_of_its_message_unless_it_names_another(
+    database: Database, engine: Engine
+) -> None:
+    box, taken = Outbox(database), list[str]()
+    app = RocketApp("shop", clusters={"eu": "eu:9876"}, plugins=[database, box])
+
+    @app.subscribe("orders", cluster="eu", idempotent=database.once)
+    def settle(message: Message, session: Session) -> None:
+        box.publish(session, "bills", "follows")
+        box.publish(session, "bills", "named", cluster="")
+
+    @app.subscribe("bills", cluster="eu", group="eu")
+    async def bill_there(message: Message) -> None:
+        taken.append(f"eu: {message.text()}")
+
+    @app.subscribe("bills")
+    async def bill_here(message: Message) -> None:
+        taken.append(f"unnamed: {message.text()}")
+
+    with TestApp(app) as t:
+        t.publish("orders", "1", cluster="eu")
+        t.advance(5)
+    assert sorted(taken) == ["eu: follows", "unnamed: named"]
+
+
+def test_where_a_handler_is_tried_nothing_is_taken_out_of_the_outbox(database: Database, engine: Engine) -> None:
+    box = Outbox(database)
+    app = RocketApp("shop", plugins=[database, box])
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        await asyncio.sleep(10)  # the relay of an app that runs looks every second
+
+    metadata.create_all(engine)
+    with Session(engine) as session, session.begin():
+        box.publish(session, "bills", "of an app that runs")
+    assert call_sync(settle, "1", app=app) == Done()
+    assert waiting(engine) == 1
 
 
 def test_an_outbox_belongs_to_one_app(database: Database) -> None:

@@ -104,7 +104,7 @@ class Outbox:
         row = OutboxMessage()
         row.slot = zlib.crc32((message.order_key or message_id).encode()) % SLOTS
         row.topic, row.body = message.topic, message.body
-        row.options = {**options, "keys": list(message.keys), "properties": properties}
+        row.options = {**options, "cluster": message.cluster, "keys": list(message.keys), "properties": properties}
         return row
 
     @hookimpl
@@ -122,6 +122,8 @@ class Outbox:
     async def app_startup(self, app: Surface) -> None:
         if not self._database.serves(app):  # it makes the tables
             raise PluginError(repr(self), "needs its database in front of it: RocketApp(plugins=[database, outbox])")
+        if not app.snapshot().client_ids:
+            return  # where a handler is tried nothing is sent: what is written waits for an app that runs
         self._relay = Relay(self._database.run, app.publish, slots=SLOTS, lease=self._lease, interval=self._interval)
         await self._relay.prepare()
         self._tasks.start(self._relay.run(), "outbox relay")
