@@ -281,7 +281,11 @@ def test_two_databases_in_one_app_are_refused() -> None:
         pass
 
 
-def test_a_handler_whose_database_is_not_among_the_plugins_is_refused(database: Database) -> None:
+@pytest.mark.parametrize("others", [False, True], ids=["of none", "of another app"])
+def test_a_handler_whose_database_is_not_among_the_plugins_is_refused(database: Database, others: bool) -> None:
+    if others:
+        with TestApp(RocketApp("other", plugins=[database])):
+            pass
     app = RocketApp("shop")
 
     @app.subscribe("orders", idempotent=database.once)

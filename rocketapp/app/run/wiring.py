@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, Literal
 
-from rocketapp.app.call.chain import fold
+from rocketapp.app.call.chain import Layer, fold
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import TwoPhases, declared_of, publishing_of
 from rocketapp.app.declare.registry import ConsumedGroup, union_of
@@ -201,21 +201,21 @@ def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publish
     )
 
 
-def _check_idempotency(subscription: Subscription, plugins: Plugins) -> None:
+def _check_idempotency(subscription: Subscription, layers: Iterable[Layer]) -> None:
     """A handler that asks for it and would not get it handles copies unseen."""
     wanted = subscription.idempotent
-    if wanted and not getattr(wanted, "keeps_marks", True):
-        problem = f"idempotent= needs {wanted!r}, which is not among the app's plugins: RocketApp(plugins=[...])"
-        raise SetupError(subscription.place, problem)
-    if wanted and not getattr(wanted, "keeps_marks", False) and "idempotency" not in plugins.names():
-        problem = "idempotent= needs the plugin idempotency, which is disabled or not installed: enable it"
-        raise SetupError(subscription.place, problem)
+    missing = f"{wanted!r}, which is not among the app's plugins: RocketApp(plugins=[...])"
+    keeping = {"idempotency", "database"}
+    if not getattr(wanted, "keeps_marks", False):
+        missing = "the plugin idempotency, which is disabled or not installed: enable it"
+        keeping = {"idempotency"}
+    if wanted and keeping.isdisjoint(layer.name for layer in layers):
+        raise SetupError(subscription.place, f"idempotent= needs {missing}")
 
 
 def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishing) -> Handler:
     """The function behind all that stands in front of it. Code without an owner is the user's."""
     subscription = declaration.subscription
-    _check_idempotency(subscription, plugins)
     decisions = Decisions() if subscription.commit == "manual" else None
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
     users = [declaration.function] + ([] if subscription.filter is None else [subscription.filter])
@@ -224,5 +224,6 @@ def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishin
     owners = {code: "" for code in map(code_of, users) if code is not None}
     stats = HandlerStats()
     layers = declaration.layers(publishing, plugins, decisions=decisions, owners=owners, stats=stats)
+    _check_idempotency(subscription, layers)
     call = fold(declaration.function, layers, owners)
     return Handler(subscription, call, stats, owner_of=partial(raised_by, owners=owners), decisions=decisions)

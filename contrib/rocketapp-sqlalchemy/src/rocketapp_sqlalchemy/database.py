@@ -38,10 +38,8 @@ class InDatabase:
     def __repr__(self) -> str:
         return repr(self.database)
 
-    @property
-    def keeps_marks(self) -> bool:
-        """False without the plugin: then the start is refused."""
-        return self.database.is_plugin
+    keeps_marks: bool = True
+    """It needs no store of marks."""
 
     def __call__(self, message: Message) -> str:
         """The user's key; `idempotent=` asks for a function."""
@@ -68,8 +66,6 @@ class Database:
         self._keep, self._create_tables = keep, create_tables
         self._sweeps: dict[Surface, Tasks] = {}
         """What removes expired marks, for each app that runs."""
-        self.is_plugin: bool = False
-        """An app has it among its plugins."""
         self.outbox: Callable[..., None] | None = None
         """`Outbox.publish` of the app whose handlers are being wrapped."""
 
@@ -82,7 +78,7 @@ class Database:
 
     @hookimpl
     def app_setup(self) -> None:
-        self.is_plugin, self.outbox = True, None
+        self.outbox = None
 
     @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:

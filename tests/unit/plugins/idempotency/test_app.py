@@ -49,7 +49,7 @@ def test_without_the_plugin_a_handler_that_needs_it_is_refused() -> None:
 class KeptElsewhere:
     """A key function of a plugin that the app does not have."""
 
-    keeps_marks = False
+    keeps_marks = True
 
     def __call__(self, message: Message) -> str:
         return message.text()
