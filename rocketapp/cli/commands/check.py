@@ -56,14 +56,12 @@ async def _check(
 
 def _wants(subscriptions: Sequence[Subscription]) -> dict[str, dict[str, SubscriptionData]]:
     """By group and topic what the handlers want together."""
-    from rocketapp.model.subscription import SubscriptionData
-    from rocketapp.state.roll_out import united
+    from rocketapp.app.declare.registry import union_of
 
-    groups: dict[str, dict[str, SubscriptionData]] = {}
+    groups: dict[str, dict[str, list[Subscription]]] = {}
     for one in subscriptions:
-        data = SubscriptionData(one.topic, " || ".join(sorted(one.tags)) or "*", one.tags)
-        groups[one.group] = united([groups.get(one.group, {}), {one.topic: data}])
-    return groups
+        groups.setdefault(one.group, {}).setdefault(one.topic, []).append(one)
+    return {group: {topic: union_of(same) for topic, same in topics.items()} for group, topics in groups.items()}
 
 
 def _show(found: Sequence[tuple[str, CheckedGroup]]) -> None:

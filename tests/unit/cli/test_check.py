@@ -73,6 +73,16 @@ def test_check_says_what_is_missing_and_who_subscribes_otherwise(
     ) in refused.err
 
 
+def test_an_sql_filter_is_compared_as_members_tell_it(
+    rocketapp: Commands, folder: Path, address: str, start: Start
+) -> None:
+    app = '@app.subscribe("invoices", sql="amount > 5", group="sql")\nasync def settle(message: Message) -> None: ...\n'
+    (folder / "filtered.py").write_text(PRELUDE + app)
+    rocketapp.run("topic", "create", "invoices")
+    start("run", "filtered:app", "--name-server", address).says("shop started")
+    assert rocketapp.run("check", "filtered").out == "group sql: 1 member, all subscribe alike\n"
+
+
 @pytest.mark.parametrize(
     ("not_asked", "says"),
     [
