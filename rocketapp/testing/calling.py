@@ -126,6 +126,8 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     async with prepared(app, options.get("settings") or {}) as handlers:
         declaration = _declared_handler(app, handler, options.get("topic"), handlers)
         subscription = declaration.subscription
+        if declaration.is_polled:
+            raise LookupError(f"{subscription.handler_name} pulls its messages, and is called with none: use TestApp")
         if is_batch != (subscription.batch is not None):
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
         published = options.get("published")

@@ -22,6 +22,7 @@ from rocketapp import (
     Outcomes,
     Policy,
     Publisher,
+    Pull,
     Retry,
     RocketApp,
     SetupError,
@@ -119,6 +120,16 @@ async def test_a_batch_is_called_with_a_list_and_answers_with_one() -> None:
 async def test_a_function_that_is_no_handler_of_the_app_is_refused() -> None:
     with pytest.raises(LookupError, match="is not a handler of <RocketApp shop"):
         await call(print, b"", app=RocketApp("shop"))
+
+
+async def test_a_polled_handler_is_refused_with_what_to_use() -> None:
+    app = RocketApp("shop")
+
+    @app.poll("orders", every=1.0)
+    async def work(pull: Pull) -> None: ...
+
+    with pytest.raises(LookupError, match="work pulls its messages, and is called with none: use TestApp"):
+        await call(work, b"1", app=app)
 
 
 async def test_a_method_is_the_handler_that_was_subscribed_by_its_object() -> None:
