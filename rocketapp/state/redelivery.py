@@ -151,10 +151,12 @@ def after_failure(path: Path, problem: Problem, *, first: Path, has_locks: bool,
     a dead letter, so only the broker can retry. `unclear_for`: seconds since the first unclear refusal
     of this message.
 
-    After an unknown outcome no other path is tried in the same round: it could only store a second copy.
+    After an unknown outcome no other path is tried in the same round: it could only store a second copy. Nor is one for
+    a retry that its broker cannot store now: a copy of ours would go to the same broker, and be a dead letter there if
+    another member, of a newer version, holds a lock.
     A dead letter that cannot be sent with its reasons is sent without them.
     """
-    if problem is Problem.UNKNOWN:
+    if problem is Problem.UNKNOWN or (problem is Problem.PASSING and path is Path.SEND_BACK):
         return After(first)
     is_lasting = problem is Problem.LASTING or (problem is Problem.UNCLEAR and unclear_for >= PATIENCE)
     match path:

@@ -134,7 +134,7 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
 @pytest.mark.parametrize(
     ("path", "problem", "has_locks", "expected"),
     [
-        (Path.SEND_BACK, Problem.PASSING, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
+        (Path.SEND_BACK, Problem.PASSING, False, After(Path.SEND_BACK)),
         (Path.SEND_BACK, Problem.UNCLEAR, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
         (Path.SEND_BACK, Problem.LASTING, False, After(Path.RETRY_COPY, Path.RETRY_COPY)),
         (Path.SEND_BACK, Problem.PASSING, True, After(Path.SEND_BACK)),

@@ -15,13 +15,14 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.sink import Sink
 from rocketapp.model.event import DeadLettered, Moving, QueueBlocked, Retried, SendBackFailed
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
-from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -459,6 +460,21 @@ async def test_what_the_broker_does_not_take_back_is_sent_to_the_retry_topic() -
     assert properties["MAX_RECONSUME_TIMES"] == "16"
     assert "REAL_TOPIC" not in properties
     assert attempts[1][1] == 2
+    assert await member.stop()
+    assert cluster.committed(queue) == 1
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_busy_broker_makes_no_dead_letter_while_another_member_holds_locks() -> None:
+    """A roll-out brings the group its first topic in order: a copy of ours would be a dead letter of its broker."""
+    cluster, queue = await one_message()
+    cluster.locks["group", MessageQueue("moves", "broker-a", 0)] = Lock("another member", cluster.loop.time() + 3600)
+    cluster.refuse(SEND_BACK, ResponseCode.SERVICE_NOT_AVAILABLE, times=1)
+    attempts = Attempts(cluster, ValueError(), None)
+    member = await cluster.member(consumed(attempts)).start()
+    await eventually(lambda: len(attempts) == 2, 20)
+    assert cluster.bodies("%DLQ%group") == []
     assert await member.stop()
     assert cluster.committed(queue) == 1
     await cluster.stop()
