@@ -126,12 +126,8 @@ class QueueQuarantine:
 
     def turn_over(self, message: Message) -> None:
         """Its call has ended, or it waits no more. Nothing happens the second time."""
-        if (turn := self._turns.pop(message.offset, None)) is not None:
-            self._leave(turn)
-            if not self._turns:
-                self._pauses.unwatch(EVERY, self._go_on)
-            self._go_on()
-            self._tell()
+        if (turn := self._turns.get(message.offset)) is not None:
+            self._leave([turn])
 
     def ended(self, message: Message) -> None:
         """Its call has ended, and the process has not."""
@@ -140,26 +136,25 @@ class QueueQuarantine:
 
     def give_up(self) -> None:
         """The queue is given back: those that have not had their turn get none. Others keep it until they end."""
-        waiting = [turn for turn in self._turns.values() if turn.is_waiting]
-        for turn in waiting:
-            del self._turns[turn.message.offset]
-            self._leave(turn)
-        if not self._turns:
-            self._pauses.unwatch(EVERY, self._go_on)
-        # Only now: none of these is started for the end of another one.
-        self._go_on()
-        self._tell()
+        self._leave([turn for turn in self._turns.values() if turn.is_waiting])
 
     def is_paused(self, message: Message) -> bool:
         """Its topic is paused: it does not begin although it has its turn."""
         return self._pauses.is_paused(message.topic)
 
-    def _leave(self, turn: _Turn) -> None:
-        self._all.remove(turn)
-        if turn.timer is not None:
-            turn.timer.cancel()
-        if turn.note is not None:
-            turn.note.close()
+    def _leave(self, turns: list[_Turn]) -> None:
+        for turn in turns:
+            del self._turns[turn.message.offset]
+            self._all.remove(turn)
+            if turn.timer is not None:
+                turn.timer.cancel()
+            if turn.note is not None:
+                turn.note.close()
+        if not self._turns:
+            self._pauses.unwatch(EVERY, self._go_on)
+        # Only now: none of these is started for the end of another one.
+        self._go_on()
+        self._tell()
 
     def _go_on(self) -> None:
         """Start those whose turn it is now, of any session."""

@@ -64,11 +64,9 @@ class TracedCalls:
             try:
                 result = call(item)
             except BaseException as error:
-                begun = begun if begun[2] else self._begin_pulled(begun, item)
-                self._end(begun, self._codes_of_error(begun, error, subscription))
+                self._end(begun, item, subscription, error, raised=True)
                 raise
-            begun = begun if begun[2] else self._begin_pulled(begun, item)
-            self._end(begun, None if result is None else _codes_of(result, item, subscription))
+            self._end(begun, item, subscription, result)
             return result
 
         return tracing
@@ -81,11 +79,9 @@ class TracedCalls:
             try:
                 result = await call(item)
             except BaseException as error:
-                begun = begun if begun[2] else self._begin_pulled(begun, item)
-                self._end(begun, self._codes_of_error(begun, error, subscription))
+                self._end(begun, item, subscription, error, raised=True)
                 raise
-            begun = begun if begun[2] else self._begin_pulled(begun, item)
-            self._end(begun, None if result is None else _codes_of(result, item, subscription))
+            self._end(begun, item, subscription, result)
             return result
 
         return tracing
@@ -104,15 +100,19 @@ class TracedCalls:
         """A call that pulls its messages: they are known when it has ended, so both records are made then."""
         return self._now(), next(self._numbers), ()
 
-    def _begin_pulled(self, begun: _Begun, pulled: Iterable[Message]) -> _Begun:
-        at, number, _ = begun
-        begun = at, number, tuple(map(stub_of, pulled))
-        if begun[2]:
+    def _end(self, begun: _Begun, item: Any, about: Subscription, result: Any, *, raised: bool = False) -> None:
+        at, number, stubs = begun
+        if not stubs:
+            begun = at, number, tuple(map(stub_of, item))
+            if not begun[2]:
+                return
             self._add((self._write, begun, None, None))
-        return begun
-
-    def _end(self, begun: _Begun, codes: _Codes) -> None:
-        if begun[2] and (codes is None or codes):
+        codes: _Codes = None
+        if raised:
+            codes = self._codes_of_error(begun, result, about)
+        elif result is not None:
+            codes = _codes_of(result, item, about)
+        if codes is None or codes:
             self._add((self._write, begun, self._now(), codes))
 
     def _codes_of_error(self, begun: _Begun, error: BaseException, subscription: Subscription) -> Sequence[CallCode]:

@@ -165,16 +165,14 @@ class Acknowledging:
             raise min(refused, key=_is_final)
 
 
-WhenHidden = Callable[[], None]
-
-
 @dataclass(slots=True, eq=False)
 class _Change:
     message: Message
     seconds: float
     is_last: bool
     """The message leaves: it comes again by itself. Otherwise it stays in flight."""
-    when_hidden: WhenHidden | None = None
+    when_hidden: Callable[[], None] | None = None
+    """Called when it is certain that it comes again after that time."""
     is_untouched: bool = False
     """It was not started: when it comes again, that does not count as an attempt."""
     hand_out: HandOut = field(init=False)
@@ -184,8 +182,9 @@ class _Change:
 class Invisibility:
     """Changes how long messages of one popped queue are hidden from other members."""
 
-    def __init__(self, queue: PopQueue[Message], member: Member) -> None:
-        self._queue, self._member = queue, member
+    def __init__(self, queue: PopQueue[Message], member: Member, redelivery: Redelivery) -> None:
+        """`redelivery` stores dead letters."""
+        self._queue, self._member, self._redelivery = queue, member, redelivery
         self._about: MessageQueue = queue.message_queue
         self._loop = asyncio.get_running_loop()
         self.retries: RetryTimes = RetryTimes()
@@ -203,11 +202,6 @@ class Invisibility:
 
     def __repr__(self) -> str:
         return f"<Invisibility {self._about}: {len(self._running)} changes>"
-
-    def comes_again(self, at: float) -> None:
-        """A failed message comes again at this time of the loop."""
-        self.retries.add(at)
-        self.new_retry.set()
 
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
@@ -233,9 +227,24 @@ class Invisibility:
         """Messages are hidden for another time from now on."""
         self._changed.set()
 
-    def until_retry(self, message: Message, seconds: float, when_hidden: WhenHidden) -> None:
-        """Hide a failed message for so long; then it comes again. `when_hidden()` is called when that is certain."""
-        self._start(_Change(message, seconds, is_last=True, when_hidden=when_hidden))
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
+        """Hide a failed message until its retry; without one it becomes a dead letter (FailedMessages)."""
+        about, redelivery = handler.subscription, self._redelivery
+        level = retry_level(failure, about.retry, reconsume_times=message.reconsume_times, retries=about.retries)
+        if level is None:
+            # It is acknowledged when its copy is stored, and stays hidden until then.
+            redelivery.store_dead_letter(handler, queue, message, failure)
+            return
+        delay = seconds_of(level)
+
+        def hidden() -> None:
+            at = self._loop.time() + delay
+            self.retries.add(at)
+            self.new_retry.set()
+            redelivery.may_come_until(at + LATE)
+            count_retry(self._member, handler, message, failure, delay)
+
+        self._start(_Change(message, delay, is_last=True, when_hidden=hidden))
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Hide these no longer: they were not started."""
@@ -338,29 +347,3 @@ class Invisibility:
     def _blocked(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
         self._member.blocked.because(self._about, text, kind="nack", patience=5.0, source=OF_NACK)
-
-
-class Nacks:
-    """Sees to the failed messages of one popped queue: they come again, or are dead (FailedMessages)."""
-
-    def __init__(self, member: Member, invisibility: Invisibility, redelivery: Redelivery) -> None:
-        self._member, self._invisibility, self._redelivery = member, invisibility, redelivery
-        self._now = asyncio.get_running_loop().time
-
-    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
-        """Hide it until its retry; without one it becomes a dead letter."""
-        about, redelivery = handler.subscription, self._redelivery
-        level = retry_level(failure, about.retry, reconsume_times=message.reconsume_times, retries=about.retries)
-        if level is None:
-            # It is acknowledged when its copy is stored, and stays hidden until then.
-            redelivery.store_dead_letter(handler, queue, message, failure)
-            return
-        delay = seconds_of(level)
-
-        def hidden() -> None:
-            at = self._now() + delay
-            self._invisibility.comes_again(at)
-            redelivery.may_come_until(at + LATE)
-            count_retry(self._member, handler, message, failure, delay)
-
-        self._invisibility.until_retry(message, delay, hidden)

@@ -19,7 +19,7 @@ from rocketapp.client.calls import pop
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.popped import PopDelivery
-from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, Invisibility, Nacks
+from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, Invisibility
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts
@@ -49,7 +49,7 @@ class PopAssignment(Owned):
         self._acks = Acknowledging(member)
         self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
         self.popped: PopQueue[Message] | None = self._queue
-        self._invisibility = Invisibility(self._queue, member)
+        self._invisibility = Invisibility(self._queue, member, mode.context.redelivery)
         self._consuming: tuple[Popper, QueueFlow] | None = None
 
     def __repr__(self) -> str:
@@ -74,8 +74,7 @@ class PopAssignment(Owned):
                 await self._starts.fix(there)
         if self.is_ending:
             return
-        context = self._mode.context
-        new_acks = partial(context.new_acks, failures=Nacks(member, self._invisibility, context.redelivery))
+        new_acks = partial(self._mode.context.new_acks, failures=self._invisibility)
         delivery = PopDelivery(queue, self._mode, new_acks, self._invisibility)
         config = member.limits.of(self.queue.topic)
         flow = self._flow_control.open(member.name, queue, config, self._limits())
