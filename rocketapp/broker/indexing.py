@@ -77,10 +77,11 @@ class Indexing:
             await self._catch_up()
             parts, last_ms = self._index.parts(), self._index.last_ms
             if parts and await self._log_first():
-                self._store.indexed(last_ms)
+                self._store.indexed(last_ms)  # first: after a kill Apache RocketMQ deletes files that go farther
                 for part in parts:
                     await self._run(part.save)
                     part.file.saved(part)
+                    await asyncio.sleep(0)  # in memory no thread does it
 
     async def answer(self) -> None:
         """Answer questions, until cancelled."""
@@ -113,9 +114,10 @@ class Indexing:
             while left > 0 and not self._is_current:
                 left -= self._read_slice()
             if self._store.durable_position >= self._store.end_position:
+                self._store.indexed(self._index.last_ms)
                 for part in self._index.parts():
                     part.save()
-                self._store.indexed(self._index.last_ms)
+                    part.file.saved(part)
         except OSError as error:
             self._observe(LoopFailed("index", str(error)))
         self._index.close()

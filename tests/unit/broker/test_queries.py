@@ -10,6 +10,7 @@ import pytest
 
 from rocketapp.broker import indexing
 from rocketapp.broker.processors import queries
+from rocketapp.broker.store import key_index
 from rocketapp.broker.store.files import File, MemoryFiles
 from rocketapp.model.event import LoopFailed
 from rocketapp.wire import properties as names
@@ -72,6 +73,25 @@ async def test_the_oldest_of_many_is_found_after_a_restart_and_after_a_kill() ->
             assert bodies(await query(client, "ID2500", unique=True)) == [b"2500"]
             assert bodies(await query(client, "k", most=3)) == [b"2498", b"2499", b"2500"]
             assert len(broker.files.names("index")) == 5000 // 511 + 1
+
+
+@in_virtual_time
+async def test_keys_that_are_written_in_many_parts_are_all_found_after_a_stop_and_a_kill(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_index, "_PART_BYTES", 140)  # of seven
+    async with running() as broker:
+        for is_killed in (False, True):
+            client = await broker.client()
+            await asyncio.sleep(6)
+            for number in range(100):
+                await send(client, number + 100 * is_killed)
+            if is_killed:
+                await asyncio.sleep(6)
+            await broker.restart(killed=is_killed)
+        client = await broker.client()
+        for number in range(200):
+            assert bodies(await query(client, f"ID{number}", unique=True)) == [b"%d" % number]
 
 
 @in_virtual_time
