@@ -24,10 +24,10 @@ class OffsetTable:
     """Committed offsets by topic and group."""
 
     def __init__(self, version: DataVersion, log_end: Callable[[], int] | None = None) -> None:
-        """`log_end`: where the log ends that the offsets describe. It is saved, where it is known."""
+        """`log_end`: where the log ends that the offsets describe; None at a slave, whose offsets are its master's."""
         self._log_end = log_end
         self.position: int | None = None
-        """Where the log ended when the loaded offsets were saved; None if that is not known."""
+        """Where the log ended that the loaded offsets describe; None if that is not known."""
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
@@ -47,6 +47,8 @@ class OffsetTable:
         """
         if not self.is_known:
             return
+        if self._log_end is None:
+            self.position = None  # of a part of them
         if self._resets and queue_id in self._resets.get((topic, group), ()):
             return
         self._store(group, topic, queue_id, offset)
@@ -146,8 +148,8 @@ class OffsetTable:
         """Count a change; return what makes the saved form of the present table, in any thread."""
         self._version.changed(now)
         self.dirty = False
-        position, form = {} if self._log_end is None else {"logPosition": self._log_end()}, self._begin()
-        return lambda: form() | position
+        position, form = self.position if self._log_end is None else self._log_end(), self._begin()
+        return lambda: form() | ({} if position is None else {"logPosition": position})
 
     def to_json(self) -> dict[str, Any]:
         """As it is saved in consumerOffset.json."""

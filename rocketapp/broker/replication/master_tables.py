@@ -202,7 +202,7 @@ class MasterTables:
 
     def _offsets(self, body: bytes) -> None:
         core = self._core
-        core.offsets.load(_table(body))
+        core.offsets.load(_table(body) | {"logPosition": self._before})
         core.offsets.clamp(partial(core.store.offset_before, math.inf))
         core.offsets.dirty = True
         core.halves.forget_below(core.offsets.transactions_progress()[0])

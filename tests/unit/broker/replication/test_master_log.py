@@ -312,6 +312,36 @@ async def test_a_topic_that_is_deleted_and_made_again_between_two_rounds_shows_n
         assert await all_of(second, "kept") == [b"kept"]
 
 
+async def test_in_its_place_no_offset_counts_of_a_topic_that_was_made_again_after_the_last_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    take_over, may_ask = master_tables.MasterTables.take_over, asyncio.Event()
+    may_ask.set()
+
+    async def gated(tables: master_tables.MasterTables) -> None:
+        await may_ask.wait()
+        await take_over(tables)
+
+    monkeypatch.setattr(master_tables.MasterTables, "take_over", gated)
+    async with pair() as (first, second):
+        for _ in range(5):
+            await first.client.send("bills", b"old", queue_id=0)
+        await first.commit(0, 5)
+        await first.client.send("kept", b"kept", queue_id=0)
+        await eventually_async(lambda: second.offset(0), 5)
+        may_ask.clear()
+        await delete(first)
+        for _ in range(3):
+            await first.client.send("bills", b"new", queue_id=0)
+        await eventually(lambda: second.log() == first.log())
+    third = await Node(second.files).start()
+    try:
+        assert await third.offset(0) == 0
+        assert await all_of(third) == [b"new"] * 3
+    finally:
+        await third.stop()
+
+
 async def test_a_master_that_has_lost_its_table_of_topics_takes_no_message_from_its_slave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
