@@ -54,7 +54,7 @@ async def find_name_server(settings: Settings) -> str:
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
-    """A client of that cluster, for as long as the command needs it."""
+    """A client of that cluster, for as long as the command needs it. Raises ConfigError for keys that it refuses."""
     from rocketapp.client.instance import ClientInstance
     from rocketapp.clock import SystemClock
     from rocketapp.errors import ConfigError, RocketAppError
@@ -71,6 +71,8 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
     except RocketAppError as error:
         raise CommandError(f"name server {error}: is it running, and is --name-server right?") from error
     try:
+        if config.access_key:
+            await client.check_keys()
         yield client
     finally:
         await client.stop()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.main import run_command
+from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Start
 
 APP = 'from rocketapp import RocketApp\napp = RocketApp("shop")\n'
@@ -270,6 +271,21 @@ def test_send_and_tail_need_a_cluster_that_answers(here: Here, dead_address: str
     command.ends(2)
     assert command.err.count("\n") == 1, command.err
     assert dead_address in command.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["send orders x", "tail orders", "topic list", "dlq list", "dlq replay shop", "check app:app", "doctor app:app"],
+)
+def test_keys_that_the_cluster_refuses_end_every_command(here: Here, folder: Path, line: str) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    keys = {"ROCKETAPP_CLIENT__ACCESS_KEY": "admin", "ROCKETAPP_CLIENT__SECRET_KEY": "of another cluster"}
+    admin = '{"username": "admin", "password": "secret-key"}'
+    with serving_in_memory(authentication=True, admin_user=admin) as address:
+        command = here(*line.split(), "--name-server", address, environment=keys)
+    command.ends(2)
+    assert command.err.startswith("rocketapp: client.access_key: the cluster refuses the keys: ")
+    assert command.err.count(address) == 1
 
 
 def test_traceback_shows_the_rest(start: Start, folder: Path) -> None:
