@@ -108,6 +108,9 @@ class Parent:
         if told["settings"]:
             settings = read_settings(self._spec["overrides"], file=self._spec["settings"], code=told)
             set_up_logging(settings.app, file=self._spec["log_config"])
+            if (wanted := settings.app.workers) != self._spec["workers"]:
+                text = "app.workers is %d in the code, which --reload does not load before: give --workers %d"
+                _log.warning(text, wanted, wanted)
         self._use(settings, told)
 
     def _use(self, settings: Settings, told: dict[str, Any] | None = None) -> None:
@@ -245,7 +248,7 @@ class Parent:
             if code not in (DONE, -signal.SIGTERM):
                 clean = False
                 if self._failure is None:
-                    _log.error("%s was cut off (%s)", child.name, exit_text(code))
+                    _log.error("%s did not end cleanly (%s)", child.name, exit_text(code))
         return DONE if clean and not self._stop.cut.is_set() else FAILED
 
 

@@ -120,6 +120,15 @@ def test_an_app_that_cannot_be_loaded_at_first_is_waited_for(start: Start, folde
     command.stops()
 
 
+def test_a_number_of_workers_that_only_the_code_says_is_told_to_be_left_out(start: Start, folder: Path) -> None:
+    (folder / "app.py").write_text(
+        'from rocketapp import RocketApp\napp = RocketApp("shop", settings={"app": {"workers": 2}})\n'
+    )
+    command = start("run", "app:app", "--reload")
+    command.says("app.workers is 2 in the code, which --reload does not load before: give --workers 2")
+    command.stops()
+
+
 def test_what_no_app_is_made_of_starts_nothing(run: Command, folder: Path) -> None:
     (child,) = [pid for pid in children_of(run.process.pid) if "worker" in Path(f"/proc/{pid}/cmdline").read_text()]
     for name in (

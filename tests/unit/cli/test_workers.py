@@ -251,7 +251,7 @@ async def settle(message):
     run.says(r"\[worker 2\] draining")
     run.signal(signal.SIGTERM)
     run.ends(1)
-    assert re.search(r"worker \d was cut off \(exit code 1\)", run.err)
+    assert re.search(r"worker \d did not end cleanly \(exit code 1\)", run.err)
     assert not any(map(is_running, children))
     assert run.summary == (0, 0, 0, 0)
 
@@ -273,7 +273,7 @@ def settle(message):
     run.says("begins")
     run.signal(signal.SIGTERM)
     run.ends(1)
-    assert len(re.findall(r"worker \d was cut off \(exit code 1\)", run.err)) == 1
+    assert len(re.findall(r"worker \d did not end cleanly \(exit code 1\)", run.err)) == 1
 
 
 def test_an_app_that_cannot_be_loaded_ends_the_run_with_one_line(start: Start, folder: Path) -> None:
