@@ -14,8 +14,8 @@ from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import LOST_PATIENCE
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import Invisibility
+from rocketapp.consumer.pop.delivery import PopDelivery
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
 from rocketapp.errors import ProtocolError, RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
@@ -160,7 +160,7 @@ class Popper:
             result.answer,
             result.body,
             self._about,
-            at=self._hidden_since(coming),
+            at=hidden_since(coming.sent_at, coming.hold, self._loop.time(), coming.invisible),
             max_inflated_bytes=self._member.max_inflated_bytes,
         )
         for hand_out, share in found:
@@ -169,9 +169,6 @@ class Popper:
                 self._invisibility.retries.came(len(share), self._loop.time())
         self._flow.taken(len(result.body))
         return messages
-
-    def _hidden_since(self, coming: Coming) -> float:
-        return hidden_since(coming.sent_at, coming.hold, self._loop.time(), coming.invisible)
 
     def _is_empty(self) -> None:
         queue = self._queue

@@ -18,8 +18,8 @@ from functools import partial
 from rocketapp.client.calls import pop
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.by_message import MessageMode
-from rocketapp.consumer.modes.popped import PopDelivery
 from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, Invisibility
+from rocketapp.consumer.pop.delivery import PopDelivery
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.queues.start import Starts

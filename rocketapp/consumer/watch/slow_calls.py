@@ -75,12 +75,11 @@ class SlowCalls:
         """Queues that wait for a call that has been running for some time, and which call."""
         now = self._now()
         limit = min(_LONG_RUNNING, self._warning)
-        known = [(handler, item, self._seen.get(id(item))) for handler, item in self._modes.callers.in_flight()]
-        long = [
-            (handler, item, now - seen.since)
-            for handler, item, seen in known
-            if seen is not None and seen.item is item and now - seen.since >= limit
-        ]
+        long: list[_Call] = []
+        for handler, item in self._modes.callers.in_flight():
+            seen = self._seen.get(id(item))
+            if seen is not None and seen.item is item and now - seen.since >= limit:
+                long.append((handler, item, now - seen.since))
         found: dict[MessageQueue, str] = {}
         places = places_of_calls() if long else {}
         for handler, item, seconds in long:

@@ -8,7 +8,7 @@ from typing import Any
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.workers.caller import Caller
+from rocketapp.consumer.workers.caller import Caller, Workers
 from rocketapp.consumer.workers.in_threads import ThreadWorkers
 from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.consumer.workers.run import Run
@@ -48,14 +48,12 @@ class Callers:
         """What calls this handler."""
         known = self._of.get(id(handler))
         if known is None:
-            workers = self._on_loop if handler.subscription.is_async else self._workers_in_threads()
+            workers: Workers = self._on_loop
+            if not handler.subscription.is_async:
+                in_threads = self._in_threads or ThreadWorkers(self._make_threads(), self._observe, self._journal)
+                workers = self._in_threads = in_threads
             known = self._of[id(handler)] = Caller(handler, self._pauses, workers)
         return known
-
-    def _workers_in_threads(self) -> ThreadWorkers:
-        if self._in_threads is None:
-            self._in_threads = ThreadWorkers(self._make_threads(), self._observe, self._journal)
-        return self._in_threads
 
     def busy(self) -> list[Caller]:
         """Those that have messages and no free call."""

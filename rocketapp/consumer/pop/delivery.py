@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
 from rocketapp.consumer.modes.delivery import NewAcks
+from rocketapp.consumer.pop.acks import Invisibility
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import Pair, Taker
 from rocketapp.model.outcome import DeadLetter
@@ -17,18 +18,12 @@ from rocketapp.state.redelivery import CERTAIN, is_spent
 from rocketapp.wire.record import Message
 
 
-class GivesBack(Protocol):
-    """What hides the messages of a session: from there they are given back."""
-
-    def give_back(self, messages: Sequence[Message]) -> None:
-        """Hide these no longer: they were not started."""
-        ...
-
-
 class PopDelivery(MessageDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    def __init__(self, queue: PopQueue[Message], mode: MessageMode, new_acks: NewAcks, invisibility: GivesBack) -> None:
+    def __init__(
+        self, queue: PopQueue[Message], mode: MessageMode, new_acks: NewAcks, invisibility: Invisibility
+    ) -> None:
         super().__init__(queue, None, mode, new_acks)
         self.check: Callable[[Any], Any] | None = self._hidden
         self._invisibility, self._popped = invisibility, queue
