@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -12,7 +13,6 @@ from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
 from rocketapp_lake.bad_rows import BadTable, BadTopic, Guard
 from rocketapp_lake.batches import Buffer, Limits
-from rocketapp_lake.compaction import compacting
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.errors import SinkError
@@ -22,6 +22,8 @@ from rocketapp_lake.store import Compacts, Growing, Store
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
 from rocketapp_lake.writing import BatchWriter
+
+log = logging.getLogger("rocketapp.lake")
 
 DRAIN_SHARE = 0.8
 """Of `app.drain_timeout`: what is left is for the offsets and the locks."""
@@ -109,3 +111,38 @@ def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Count
     run = compacting(sink.name, tables, came, every=every, target_file_size=target, counts=counts)
     tasks.start(run, f"sink {sink.name} compacts")
     return came
+
+
+async def compacting(
+    name: str,
+    tables: Sequence[Compacts],
+    rows_came: asyncio.Event,
+    *,
+    every: float,
+    target_file_size: int,
+    counts: Counts,
+) -> None:
+    """Of one sink, as long as its app runs. While nothing is written nothing happens.
+
+    `rows_came`: there is a new file; those that come while a compaction runs wait for the next one. `every`: seconds
+    from the first rows behind a compaction to the next one. One that is under way as the process ends is completed or
+    undone by the next owner.
+    """
+    worker = Worker(f"sink {name} compacts")
+    try:
+        while True:
+            await rows_came.wait()
+            await asyncio.sleep(every)
+            rows_came.clear()
+            try:
+                for table in tables:
+                    done = await worker.run(partial(table.compact, target_file_size))
+                    counts.compacted += done.before
+                    if done.before:
+                        facts = {"sink": name, "before": done.before, "after": done.after, "bytes": done.bytes}
+                        text = "sink %(sink)s: %(before)d files are %(after)d now, of %(bytes)d bytes"
+                        log.info(text, facts, extra=facts)
+            except Exception as error:
+                log.warning("sink %s: its files cannot be put together: %s: %s", name, type(error).__name__, error)
+    finally:
+        worker.stop()

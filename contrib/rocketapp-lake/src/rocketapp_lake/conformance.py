@@ -23,8 +23,8 @@ import pytest
 
 from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
+from rocketapp_lake.committer import fingerprint
 from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.evolution import fingerprint
 from rocketapp_lake.positions import Span, advanced
 from rocketapp_lake.records import Commit, Head, Kind
 from rocketapp_lake.store import Growing, Store

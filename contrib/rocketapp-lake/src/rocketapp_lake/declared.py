@@ -16,9 +16,8 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from rocketapp import DeadLetter, Message, SetupError, Topic
-from rocketapp_lake.arrow_columns import arrow_columns
+from rocketapp_lake.arrow_columns import arrow_columns, schema_of_ddl
 from rocketapp_lake.columns import Columns
-from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.options import (
     ONLY,
     TARGET_FILE_SIZE,

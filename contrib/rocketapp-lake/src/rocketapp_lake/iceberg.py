@@ -38,7 +38,7 @@ from rocketapp_lake.columns import COORDINATES
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
-from rocketapp_lake.writing import STORED
+from rocketapp_lake.writing import STORED, arranged
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -276,10 +276,7 @@ class IcebergStore:
                 raise SinkError(f"{self.name}: column {name} is required: {lacking} of {rows.num_rows} rows lack it")
         columns = [column.remove_metadata().with_nullable(column.name not in required) for column in rows.schema]
         self._check_types(schema, pa.schema(columns))
-        if missing := [column for column in self._sort_by if column not in rows.column_names]:
-            raise SinkError(f"sort_by={missing[0]!r}: the rows have the columns {', '.join(rows.column_names)}")
-        if self._sort_by:
-            rows = rows.sort_by([(column, "ascending") for column in self._sort_by])
+        rows = arranged(rows, (), self._sort_by)
         return pa.Table.from_arrays(rows.columns, schema=pa.schema(columns))
 
     def _check_types(self, schema: Schema, rows: pa.Schema) -> None:

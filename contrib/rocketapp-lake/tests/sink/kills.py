@@ -47,8 +47,7 @@ from rocketapp.testing.broker import serving
 from rocketapp_lake import LakePlugin, sql
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.iceberg import catalog_of
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import ParquetLog
+from rocketapp_lake.parquet import ParquetLog, ParquetStore
 from rocketapp_lake.sql import SqlStore
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark

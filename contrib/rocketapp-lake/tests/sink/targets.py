@@ -16,8 +16,7 @@ import s3
 from deltalake import DeltaTable
 
 from rocketapp_lake.delta import transaction_of
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.parquet import LOG, ParquetStore
 
 SINK = "shop/orders"
 COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]

@@ -16,8 +16,8 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileOptions
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from rocketapp_lake.arrow_columns import schema_of_ddl
 from rocketapp_lake.columns import TIMESTAMP, Columns
-from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.declared import columns_of
 
 

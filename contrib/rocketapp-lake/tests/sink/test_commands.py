@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from rocketapp_lake.commands import command
 from rocketapp_lake.conformance import OTHER, put
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.staging import STAGING
 
 

@@ -17,7 +17,7 @@ from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.errors import FencedError, GapError, SinkError
-from rocketapp_lake.evolution import Evolution
+from rocketapp_lake.options import Evolution
 from rocketapp_lake.positions import Span
 from rocketapp_lake.records import Commit, Head
 

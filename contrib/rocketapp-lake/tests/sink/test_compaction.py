@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from rocketapp.plugin import Tasks
-from rocketapp_lake.compaction import compacting
+from rocketapp_lake.assembly import compacting
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.store import Compacted
 

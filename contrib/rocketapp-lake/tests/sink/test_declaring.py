@@ -19,8 +19,7 @@ from rocketapp.testing.broker import serving
 from rocketapp_lake import sink
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import register_format
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.parquet import LOG, ParquetStore
 
 
 @dataclass

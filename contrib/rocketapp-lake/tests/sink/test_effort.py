@@ -17,8 +17,7 @@ from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.prometheus import exposition
 from rocketapp_lake.batches import Buffer
 from rocketapp_lake.counts import metrics_of
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.staging import STAGING
 
 

@@ -15,8 +15,7 @@ from sink_shop import all_rows, by_arrow, by_halves
 
 from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put
 from rocketapp_lake.errors import SinkError
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.records import Head
 from rocketapp_lake.staging import STAGING, Write
 

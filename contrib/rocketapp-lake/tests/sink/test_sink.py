@@ -21,8 +21,7 @@ from sink_shop import Order, Shop, by_arrow, commits_fail, lake_plugin, until
 from rocketapp import RocketApp, SetupError
 from rocketapp.testing.broker import serving
 from rocketapp_lake import formats, writer
-from rocketapp_lake.parquet import ParquetStore
-from rocketapp_lake.parquet_log import LOG
+from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.staging import STAGING
 
 

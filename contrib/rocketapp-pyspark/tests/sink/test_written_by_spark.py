@@ -15,8 +15,8 @@ from sink_shop import Shop
 from test_columns import DDL
 from test_writing import EARLY, LATE, ROWS, parts
 
+from rocketapp_lake.arrow_columns import schema_of_ddl
 from rocketapp_lake.columns import TIMESTAMP
-from rocketapp_lake.ddl import schema_of_ddl
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark
