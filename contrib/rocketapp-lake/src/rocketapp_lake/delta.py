@@ -381,8 +381,8 @@ class DeltaStore:
     def _check(self, table: DeltaTable, rows: pa.Table) -> None:
         """Raises SinkError for rows that do not fit the table."""
         partitions = table.metadata().partition_columns
-        own = self._partition_columns
-        if partitions != own and (own or not {*partitions} <= {*rows.column_names}):
+        own, computed = self._partition_columns, _computed(table)
+        if partitions != own and (own or not {*partitions} <= computed.union(rows.column_names)):
             raise SinkError(
                 f"{self.place} is partitioned by {partitions}, and this sink writes "
                 f"{own}: change partition_by=, or give it another table"
@@ -395,18 +395,24 @@ class DeltaStore:
             if theirs.type != ours.type:
                 raise self._differs(ours.name, theirs.type, ours.type)
         for name, field in has.items():
-            if field.nullable or (name in rows.column_names and not rows[name].null_count):
+            is_there = not rows[name].null_count if name in rows.column_names else name in computed
+            if field.nullable or is_there:
                 continue
             why = "some rows have nothing in it" if name in rows.column_names else "the rows do not have it"
             raise SinkError(f"{self.place}: column {name} may not be null, and {why}")
 
     def _fitted(self, table: DeltaTable, rows: pa.Table) -> pa.Table:
-        """The rows with all columns of the table, in their order. Raises SinkError for rows that do not fit it."""
+        """The rows with all columns of the table that are not computed, in their order.
+
+        Raises SinkError for rows that do not fit it.
+        """
         self._check(table, rows)
-        columns = {}
+        columns, computed = {}, _computed(table)
         for field in pa.schema(table.schema().to_arrow()):
-            is_there = field.name in rows.column_names
-            columns[field.name] = rows[field.name] if is_there else pa.nulls(rows.num_rows, field.type)
+            if field.name in rows.column_names:
+                columns[field.name] = rows[field.name]
+            elif field.name not in computed:
+                columns[field.name] = pa.nulls(rows.num_rows, field.type)
         return pa.table(columns)
 
     def _write(self, table: DeltaTable, commit: Commit, rows: pa.Table | None) -> None:
@@ -512,6 +518,11 @@ def commit_of(entry: Mapping[str, Any]) -> Commit | None:
     if not isinstance(text, str) or not text.startswith(f'{{"{RECORD}":'):
         return None
     return decode(json.loads(text)[RECORD])
+
+
+def _computed(table: DeltaTable) -> set[str]:
+    """The columns that the table makes of others, where rows lack them."""
+    return {field.name for field in table.schema().fields if "delta.generationExpression" in field.metadata}
 
 
 def _refusal(error: Exception) -> str:

@@ -15,8 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from deltalake import DeltaTable, Schema, write_deltalake
+from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.schema import PrimitiveType
 from sink_shop import Order, lake_plugin, until
 
 from rocketapp import RocketApp
@@ -453,6 +454,17 @@ def test_what_a_table_forbids_is_refused_and_nothing_is_written(table: Lake) -> 
     assert dict(table.store("one").load().vector) == {QUEUE: 2}
     put(table.store("one"), "c", 2)
     assert table.ids() == [1, 2]
+
+
+@pytest.mark.parametrize(("nullable", "partition"), [(True, None), (False, None), (True, "twice")])
+def test_a_column_that_the_table_computes_is_left_to_it(table: Lake, nullable: bool, partition: str | None) -> None:
+    long, text = PrimitiveType("long"), PrimitiveType("string")
+    computed = Field("twice", long, nullable=nullable, metadata={"delta.generationExpression": "id * 2"})
+    schema = Schema([Field("id", long), Field("text", text), computed, Field("note", text)])
+    DeltaTable.create(table.path, schema, partition_by=partition)
+    put(table.store("one"), "a", 3)
+    put(table.store("one"), "b")
+    assert [(row["id"], row["twice"], row["note"]) for row in table.rows()] == [(3, 6, None)]
 
 
 @pytest.mark.parametrize("has_rows", [True, False])
