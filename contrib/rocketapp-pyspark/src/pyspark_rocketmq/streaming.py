@@ -256,8 +256,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         left = {queue: at - start[queue] for queue, at in self._target.items() if at > start.get(queue, at)}
         if end == start and (away := left.keys() - known):
             queue = min(away)
-            problem = f"it is away, and has {left[queue]} messages that were there as the query began: start it again"
-            raise TransportError(queue.broker_name, problem)
+            problem = f"it is away, and has {left[queue]} messages that were there when the query began"
+            raise TransportError(queue.broker_name, f"{problem}: start the query again when it is back")
         return end
 
     def _within_limits(self, start: dict[MessageQueue, int], end: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
