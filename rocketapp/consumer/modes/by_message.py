@@ -47,7 +47,7 @@ class MessageMode(Mode):
 
     def __init__(self, topics: Iterable[ConsumedTopic], context: ModeContext, *, in_order: bool = False) -> None:
         """Concurrent: all topics of the group are here: messages that come back through the retry topic have lost
-        their order anyway, and may come from a time when a polled topic was subscribed.
+        their order anyway, and may come from a time when a topic was consumed otherwise.
         """
         super().__init__(context)
         topics = list(topics)
@@ -56,10 +56,9 @@ class MessageMode(Mode):
         """None: all messages of a queue are in one line, or none is."""
         self.needs_lock: bool = in_order and not context.member.broadcast
         self.run_on: float | None = None if in_order else RUN_ON
-        self.polled: dict[str, Handler] = {one.topic: one.handlers[0] for one in topics if not one.kind.by_message}
-        """Handlers that are not called with messages."""
         self.tables: dict[str, TagTable[Caller]] = {
-            one.topic: self.callers.table(one) for one in topics if one.kind.by_message
+            one.topic: self.callers.table(one.handlers if in_order else map(_of_retries, one.handlers))
+            for one in topics
         }
         """Who is called for which message, by topic."""
 
@@ -78,6 +77,20 @@ class MessageMode(Mode):
         """No span where the lowest unfinished message is the only one that runs."""
         limits = super().limits(config)
         return replace(limits, max_span=None) if self.in_order and self.keys is None else limits
+
+
+def _of_retries(handler: Handler) -> Handler:
+    """What is called in its place with what comes back for a retry of an earlier version, if it cannot be."""
+    about, by_hand = handler.subscription, handler.decisions is not None
+    if about.every is None and not by_hand:
+        return handler
+
+    async def refuse(_: Message) -> None:
+        now = "handler commits by hand" if by_hand else "topic is polled"
+        raise DeadLetter(f"it came back for a retry, and its {now} by now")
+
+    about = replace(about, is_async=True, batch=None, every=None, rate=None)
+    return replace(handler, subscription=about, call=refuse, decisions=None, runs_here=False)
 
 
 class MessageDelivery:
@@ -160,14 +173,6 @@ class MessageDelivery:
             self._give(topic, share)
 
     def _give(self, topic: str, messages: Sequence[Message]) -> None:
-        if (polled := self._mode.polled.get(topic)) is not None:
-            # What came back for a retry has no handler any more that it could be given to.
-            acks = self._new_acks(self._process_queue, polled, lambda _message, _after: None)
-            outcome = DeadLetter("it came back for a retry, and its topic is polled by now")
-            for message in messages:
-                acks.ended(message, outcome, True)
-            self._started_to = max(self._started_to, messages[-1].offset)
-            return
         takers: Sequence[Any] = (self._tables.get(topic) or self._table_of(topic)).takers(messages)
         pairs: Any = zip(takers, messages, strict=True)
         is_of_one = takers.count(takers[0]) == len(takers) if takers and takers[0] is not None else False

@@ -397,7 +397,7 @@ class Taking:
         if caller is None:
             return f"no handler of this member takes tag {message.tag!r} of {message.topic}"
         handler: Handler = caller.handler
-        if handler.decisions is not None:
+        if not handler.runs_here:
             # Handled is not committed, and what the call says would count for the queue that it reads meanwhile.
             return f"{handler.name} commits by hand: it is called for queues of its own member alone"
         return handler

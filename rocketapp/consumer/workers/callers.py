@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from rocketapp.consumer.handler import ConsumedTopic, Handler
+from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.caller import Caller, Workers
@@ -40,9 +40,9 @@ class Callers:
     def __repr__(self) -> str:
         return f"<Callers: {list(self._of.values())}>"
 
-    def table(self, topic: ConsumedTopic) -> TagTable[Caller]:
-        """Who is called for which message of this topic."""
-        return TagTable((self.one(each), each.subscription.tags) for each in topic.handlers)
+    def table(self, handlers: Iterable[Handler]) -> TagTable[Caller]:
+        """Who of the handlers of a topic is called for which message."""
+        return TagTable((self.one(each), each.subscription.tags) for each in handlers)
 
     def one(self, handler: Handler) -> Caller:
         """What calls this handler."""

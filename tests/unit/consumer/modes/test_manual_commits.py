@@ -11,11 +11,12 @@ import pytest
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.model.event import DeadLettered, Retried
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import dlq_topic
 from rocketapp.model.outcome import COMMIT, Decision, Decisions, Retry
 from rocketapp.model.policy import Breaker, Policy
 from rocketapp.wire.record import Message, encode_record
 from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest
-from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed_by, subscription
+from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time
 
 Says = Callable[[Message], Decision | BaseException | None]
@@ -250,4 +251,28 @@ async def test_a_breaker_goes_by_what_is_handled_although_its_commit_follows_lat
     # Three failures among more calls that went well than its share allows.
     assert not member.consumer.snapshot().blocked
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_what_comes_back_for_a_retry_when_its_handler_commits_by_hand_by_now_becomes_a_dead_letter() -> None:
+    """An earlier version was concurrent. Handled is not committed: it would be lost with what the handler gathers."""
+
+    async def fails(_: Message) -> None:
+        raise ValueError("not yet")
+
+    ledger = Ledger(lambda _: None)
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"failed")
+    old = await cluster.member(consumed(fails)).start()
+    await eventually(lambda: cluster.committed(queue) == 1, 20)
+    await old.stop()
+    new = await cluster.member(consumed_by(ledger.handler)).start()
+    await eventually(lambda: cluster.bodies(dlq_topic("group")) == [b"failed"], 60)
+    assert ledger.calls == []
+    (dead,) = new.events.of(DeadLettered)
+    assert "it came back for a retry, and its handler commits by hand by now" in str(dead)
+    await new.stop()
     await cluster.stop()
