@@ -97,11 +97,14 @@ class StoredDeadLetter:
 
 async def queues_of(cluster: AdminCluster, group: str) -> dict[MessageQueue, range]:
     """The queues of the group's dead letters with the offsets that they hold; none when it never had any."""
+    return await limits(cluster, await _queues(cluster, group))
+
+
+async def _queues(cluster: AdminCluster, group: str) -> list[MessageQueue]:
     try:
-        queues = await cluster.queues(dlq_topic(group))
+        return await cluster.queues(dlq_topic(group))
     except NoRouteError:
-        return {}
-    return await limits(cluster, queues)
+        return []
 
 
 async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[StoredDeadLetter]:
@@ -114,12 +117,8 @@ async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[Store
 
 async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQueue, range]:
     """The same of brokers that answer, for a look; `cluster.silent` says which do not."""
-    try:
-        queues = await cluster.queues(dlq_topic(group))
-    except NoRouteError:
-        return {}
     by_broker: dict[str, list[MessageQueue]] = {}
-    for queue in queues:
+    for queue in await _queues(cluster, group):
         by_broker.setdefault(queue.broker_name, []).append(queue)
     found: dict[MessageQueue, range] = {}
     for name, own in by_broker.items():
@@ -129,7 +128,7 @@ async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQue
             found |= await limits(cluster, own)
         except (TransportError, NoRouteError) as error:
             cluster.silent[name] = error
-    if queues and not found:
+    if by_broker and not found:
         raise next(cluster.silent[name] for name in by_broker)
     return found
 

@@ -18,8 +18,16 @@ def is_done(result: object, subscription: Subscription, *, raised: bool = False)
 def outcome_of(result: object, subscription: Subscription, *, raised: bool = False) -> Outcome | None:
     """What one message comes to, by what its handler returned, or raised: the handler's Policy included.
 
-    None is done; otherwise a Skip, which is done too, a Retry, a DeadLetter, a Pause or a Park.
+    None is done; otherwise a Skip, which is done too, a Retry, a DeadLetter, a Pause or a Park. Its `__cause__` is the
+    exception that was raised, unless that is such an outcome itself.
     """
+    outcome = _meant(result, subscription, raised=raised)
+    if raised and isinstance(result, Exception) and outcome is not None and not isinstance(result, type(outcome)):
+        outcome.__cause__ = result
+    return outcome
+
+
+def _meant(result: object, subscription: Subscription, *, raised: bool) -> Outcome | None:
     if result is None:
         return None
     failure = failure_of(result, raised, "", subscription.retry)

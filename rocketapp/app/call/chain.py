@@ -434,11 +434,7 @@ def beside_others(call: Call, subscription: Subscription) -> Call:
 
 def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
     """The outcome that an exception comes to."""
-    if isinstance(error, Outcome):
-        return error
-    outcome = outcome_of(error, subscription, raised=True) or Skip(error)
-    outcome.__cause__ = error
-    return outcome
+    return error if isinstance(error, Outcome) else outcome_of(error, subscription, raised=True) or Skip(error)
 
 
 def _of_all(said: Any, messages: list[Any], others: Outcomes, subscription: Subscription) -> Any:

@@ -74,8 +74,7 @@ class Periodic:
         if is_async(call):
             raise TypeError(f"every({seconds}, {call!r}): an async function would never run: give a plain `def`")
         self._calls.append((seconds, call))
-        if self._loop is not None:
-            self._arm(len(self._calls) - 1)
+        self._arm(len(self._calls) - 1)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

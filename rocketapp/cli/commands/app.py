@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -134,9 +135,8 @@ def config_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
 def describe_settings(settings: Settings) -> Iterator[str]:
     """`table.key = value  # source`, one a line; secrets are not shown."""
     rows = [
-        (f"{table}.{one.name} = {_value(one, getattr(options, one.name))}", settings.source_of(table, one.name))
-        for table, options in settings.tables().items()
-        for one in dataclasses.fields(options)
+        (f"{table}.{name} = {value if value in (None, HIDDEN) else json.dumps(value, ensure_ascii=False)}", source)
+        for table, name, value, source in _shown_options(settings)
     ]
     width = max(len(left) for left, _ in rows)
     for left, source in rows:
@@ -145,16 +145,21 @@ def describe_settings(settings: Settings) -> Iterator[str]:
 
 def settings_as_json(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]:
     """Table -> option -> value and source; secrets are not shown."""
-    return {
-        table: {
-            one.name: {
-                "value": HIDDEN if _is_hidden(one, getattr(options, one.name)) else _plain(getattr(options, one.name)),
-                "source": settings.source_of(table, one.name),
-            }
-            for one in dataclasses.fields(options)
-        }
-        for table, options in settings.tables().items()
-    }
+    found: dict[str, dict[str, dict[str, Any]]] = {table: {} for table in settings.tables()}
+    for table, name, value, source in _shown_options(settings):
+        found[table][name] = {"value": value, "source": source}
+    return found
+
+
+def _shown_options(settings: Settings) -> Iterator[tuple[str, str, Any, str]]:
+    """Table and name of each option, its value as it is shown, and its source."""
+    from rocketapp.config.option import info_of
+
+    for table, options in settings.tables().items():
+        for one in dataclasses.fields(options):
+            value = getattr(options, one.name)
+            shown = HIDDEN if value and info_of(one).secret else _plain(value)
+            yield table, one.name, shown, settings.source_of(table, one.name)
 
 
 def _plain(value: object) -> object:
@@ -171,22 +176,6 @@ def _without_password(value: str) -> str:
     from rocketapp.transport.web import shown_url
 
     return shown_url(value) if "://" in value else value
-
-
-def _is_hidden(field: dataclasses.Field[object], value: object) -> bool:
-    from rocketapp.config.option import info_of
-
-    return info_of(field).secret and bool(value)
-
-
-def _value(field: dataclasses.Field[object], value: object) -> str:
-    if _is_hidden(field, value):
-        return HIDDEN
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return str(list(value)).replace("'", '"')
-    return f'"{_without_password(value)}"' if isinstance(value, str) else str(value)
 
 
 @click.command("plugins", epilog="Example: rocketapp plugins app:app")

@@ -157,7 +157,4 @@ class _Batch:
     def _outcome_of(self, error: Exception) -> Any:
         """What it means for its message, by the handler's policy; an outcome says itself what follows."""
         outcome = outcome_of(error, self._once.subscription, raised=True)
-        if outcome is None or isinstance(error, type(outcome)):
-            return error
-        outcome.__cause__ = error
-        return outcome
+        return error if isinstance(error, type(outcome)) else outcome
