@@ -115,7 +115,7 @@ class Broker:
         pace: Pace,
     ) -> None:
         self._core, self._saving, self._lock_file, self._observe = core, saving, lock_file, observe
-        self._pace, self._files = pace, files
+        self._pace, self._files, self._index = pace, files, index
         is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
         self._flusher = Flusher(core.store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
         core.save = self._flusher.save_names
@@ -123,7 +123,7 @@ class Broker:
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
         self._retention = Retention(
             core.store,
-            self._indexing,
+            index,
             files,
             core.config,
             clock=core.clock,
@@ -211,8 +211,8 @@ class Broker:
             **self._pulls.table(),
             **self._held_pops.table(),
             **AssignmentProcessor(core, self._saving.modes).table(),
-            **OffsetProcessor(core, self._offsets_reset).table(),
-            **QueryProcessor(core, self._indexing).table(),
+            **OffsetProcessor(core, self._answer_held).table(),
+            **QueryProcessor(core, self._index, self._indexing).table(),
             **self._clients.table(),
             **self._transactions.table(),
             **RecallProcessor(core).table(),
@@ -506,13 +506,14 @@ class Broker:
         else:
             self._core.save(done)
 
-    def _offsets_reset(self, topic: str) -> None:
-        self._pulls.offsets_reset(topic)
-        self._held_pops.offsets_reset(topic)
+    def _answer_held(self, topic: str) -> None:
+        """A group was moved in this topic, or it was deleted: what is held looks again."""
+        self._pulls.answer_held(topic)
+        self._held_pops.answer_held(topic)
 
     def _topic_gone(self, topic: str) -> None:
-        self._pulls.topic_gone(topic)
-        self._held_pops.topic_gone(topic)
+        self._pops.drop(topic)
+        self._answer_held(topic)
 
 
 async def _in_turns(steps: Iterator[None]) -> None:

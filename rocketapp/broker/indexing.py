@@ -98,14 +98,6 @@ class Indexing:
                 self._questions.popleft()()
                 await asyncio.sleep(0)
 
-    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Positions of messages that may have this key and time, the newest first."""
-        return self._index.find(topic, key, begin_ms, end_ms)
-
-    def begin_at(self, position: int) -> list[str]:
-        """The log begins here; return the index files that nobody needs any more."""
-        return self._index.begin_at(position)
-
     def close(self) -> None:
         """Take in the rest: called before the store is closed."""
         left = _MOST_AT_A_STOP

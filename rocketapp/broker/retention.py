@@ -17,9 +17,10 @@ import math
 from collections.abc import Callable
 from datetime import datetime
 
-from rocketapp.broker.indexing import Indexing, Run
+from rocketapp.broker.indexing import Run
 from rocketapp.broker.store.consume_queue import ConsumeQueue
 from rocketapp.broker.store.files import Files, directory_of
+from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
@@ -36,7 +37,7 @@ class Retention:
     def __init__(
         self,
         store: MessageStore,
-        index: Indexing,
+        index: KeyIndex,
         files: Files,
         config: BrokerConfig,
         *,

@@ -196,13 +196,8 @@ class PopProcessor:
                     if of_group == group:
                         self._wake_one(waiting, None)
 
-    def topic_gone(self, topic: str) -> None:
-        """Answer the held pops of a topic that was deleted, and forget what was popped."""
-        self._pops.drop(topic)
-        self.offsets_reset(topic)
-
-    def offsets_reset(self, topic: str) -> None:
-        """A group was moved in this topic: held pops look where to."""
+    def answer_held(self, topic: str) -> None:
+        """Let the held pops of a topic look again: a group was moved in it, or it was deleted."""
         for waiting in self._held.get(topic, {}).values():
             self._wake(list(waiting))
 

@@ -82,12 +82,8 @@ class PullProcessor:
                     self._loop.call_soon(self._answer_woken)
                 self._woken += woken
 
-    def offsets_reset(self, topic: str) -> None:
-        """Answer the held pulls of a topic in which a group was moved."""
-        self._answer(self._held.at(topic))
-
-    def topic_gone(self, topic: str) -> None:
-        """Answer the held pulls of a topic that was deleted."""
+    def answer_held(self, topic: str) -> None:
+        """Answer the held pulls of a topic: a group was moved in it, or it was deleted."""
         self._answer(self._held.at(topic))
 
     def connection_lost(self, connection: Connection) -> None:

@@ -10,6 +10,7 @@ from itertools import islice
 from rocketapp.broker.core import Core
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -25,8 +26,8 @@ _MOST_READ = 256
 class QueryProcessor:
     """Finds messages by a key or by their unique id."""
 
-    def __init__(self, core: Core, indexing: Indexing) -> None:
-        self._core, self._indexing = core, indexing
+    def __init__(self, core: Core, index: KeyIndex, indexing: Indexing) -> None:
+        self._core, self._index, self._indexing = core, index, indexing
 
     def table(self) -> dict[int, Process]:
         return {RequestCode.QUERY_MESSAGE: self.query}
@@ -62,7 +63,7 @@ class QueryProcessor:
         """As many of the newest as were asked for and an answer has room for, at least one, each with its record."""
         found: dict[int, tuple[Message, bytes]] = {}
         size, most = 0, max(1, min(request.most, MOST_FOUND))
-        leads = self._indexing.find(request.topic, request.key, request.begin_ms, request.end_ms)
+        leads = self._index.find(request.topic, request.key, request.begin_ms, request.end_ms)
         for physical in islice(leads, _MOST_READ):
             record = None if physical in found else self._core.store.record_at(physical)
             message = None if record is None else decode_records(record, None)[0]

@@ -166,19 +166,9 @@ class SendProcessor:
             sys_flag |= BORN_IPV6
         if here.is_ipv6:
             sys_flag |= STORE_IPV6
+        sent = request.flag, 0, 0, sys_flag, request.born_ms
         return Record(
-            topic=topic,
-            body=body,
-            raw_properties=raw,
-            queue_id=queue_id,
-            flag=request.flag,
-            sys_flag=sys_flag,
-            born_ms=request.born_ms,
-            born_host=born.raw,
-            born_port=born.port,
-            store_host=here.raw,
-            store_port=here.port,
-            reconsume_times=request.reconsume_times,
+            topic, body, raw, queue_id, *sent, born.raw, born.port, 0, here.raw, here.port, request.reconsume_times
         )
 
     def _dead_letter_topic(self, command: Command, request: SendRequest) -> str | None:

@@ -36,7 +36,7 @@ _NEAR = 4096
 """Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
-_MOST_HEADS, _TAIL = 4096, 8
+_MOST_HEADS, _TAIL = 4096, 6
 """Beginnings of keys whose hash is kept, and how many characters follow: the ids of one process differ in those."""
 Keyed = tuple[int, int, str, int, int, bytes]
 keyed: Callable[[Stored], Keyed] = itemgetter(0, 1, 2, 5, 6, 7)
@@ -140,8 +140,8 @@ class IndexFile:
     def put(self, key_hash: int, physical: int, stored_ms: int) -> None:
         if not self.first_ms:
             self.first_ms, self.first = stored_ms, physical
-        seconds = min(max(stored_ms - self.first_ms, 0) // 1000, 0x7FFF_FFFF)
-        self._put += _ITEM.pack(key_hash, physical, seconds, 0)
+        seconds = (stored_ms - self.first_ms) // 1000
+        self._put += _ITEM.pack(key_hash, physical, seconds if 0 <= seconds < 0x8000_0000 else 0, 0)
         self._hashes.append(key_hash)
         self.room -= 1
         self.last_ms, self.last = stored_ms, physical

@@ -219,7 +219,7 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
     index = KeyIndex(disk, clock.now, slots=11, items=100)
     indexing = Indexing(store, index, observe=Events(), run=run, log_first=log_first)
     retention = Retention(
-        store, indexing, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
+        store, index, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
     )
     with contextlib.suppress(Stopped):
         asyncio.run(indexing.save())
@@ -250,14 +250,10 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a
             raise refusals.pop()
         work()
 
-    async def log_first() -> bool:
-        return True
-
     index = KeyIndex(disk, clock.now, slots=11, items=100)
-    indexing = Indexing(store, index, observe=Events(), run=run, log_first=log_first)
     options = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
     retention = Retention(
-        store, indexing, disk, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
+        store, index, disk, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
     )
     with pytest.raises(OSError, match="busy"):
         asyncio.run(retention.clean())
