@@ -20,7 +20,6 @@ from rocketapp.app.call.returned import decided
 from rocketapp.app.call.signature import Argument, Kind
 from rocketapp.app.payloads import problem_of
 from rocketapp.app.publishing import Publishing
-from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.outcome import DeadLetter, Decisions, Outcomes
 from rocketapp.model.subscription import Subscription
 
@@ -93,13 +92,7 @@ def polled_call(
     """The callable of a polled handler, called with a PolledBatch."""
     own = publishing.to(subscription.cluster)
     gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
-    call, here = _call_of(function, arguments, gets, subscription.is_async), (subscription, None)
-
-    def polled(batch: Any) -> Any:
-        AT_WORK.set(lambda: here)  # no message is followed, and the cluster is
-        return call(batch)
-
-    return polled
+    return _call_of(function, arguments, gets, subscription.is_async)
 
 
 def _bare_call(

@@ -101,6 +101,33 @@ def test_a_batch_and_a_polled_call_have_a_cluster_and_no_message_to_follow() -> 
             assert followed(t, topic) == [("eu", None)]
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_handler_follows_its_message_also_beside_a_polled_one_of_its_group(is_async: bool) -> None:
+    app = RocketApp("shop")
+
+    async def poll(pull: Pull) -> None:
+        await pull(10)
+
+    def poll_in_a_thread(pull: SyncPull) -> None:
+        pull(10)
+
+    async def settle(message: Message) -> None:
+        await app.publish("copies", "x")
+
+    def settle_in_a_thread(message: Message) -> None:
+        app.publish_sync("copies", "x")
+
+    app.poll("counters", every=1.0)(poll if is_async else poll_in_a_thread)
+    app.subscribe("orders")(settle if is_async else settle_in_a_thread)
+    with TestApp(app) as t:
+        ids = []
+        for _ in range(5):
+            t.publish("counters", "x")
+            ids.append(t.publish("orders", "1").message_id)
+            t.advance(1.3)
+        assert followed(t, "copies") == [("", each) for each in ids]
+
+
 def test_outside_of_handlers_nothing_is_followed() -> None:
     app = RocketApp("shop", clusters=PLACES)
 
