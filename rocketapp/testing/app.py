@@ -31,6 +31,8 @@ from rocketapp.testing.stage import Stage, settings_of
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")
+_DUE = 1e-6
+"""Seconds of virtual time in which arrives what is sent without waiting: the end of a transaction."""
 _LIMIT = 86_400.0
 """Seconds of virtual time that anything may take which has no limit of its own."""
 
@@ -216,7 +218,9 @@ class _Tested:
         self._check_running()
 
         async def run() -> T:
-            return await call
+            result = await call
+            await asyncio.sleep(_DUE)
+            return result
 
         return _within(_LIMIT, run(), "run")
 

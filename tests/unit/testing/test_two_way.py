@@ -36,6 +36,7 @@ def test_a_transaction_delivers_what_its_function_approves() -> None:
     app, _ = shop()
     with TestApp(app) as t:
         assert t.run(app.place("paid", tag="new")) is not None  # type: ignore[attr-defined]
+        assert [one.text() for one in t.published] == ["paid"]  # at once: the broker has heard of its end
         assert t.run(app.place("refused", tag="new")) is None  # type: ignore[attr-defined]
         t.settle()
         assert [one.message.text() for one in t.handled] == ["paid"]
