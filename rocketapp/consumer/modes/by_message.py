@@ -135,7 +135,7 @@ class MessageDelivery:
         """Cancellations of running calls are ours."""
         self._seen_to = 0
         """Tasks that see to messages of lines; each ends soon after the end."""
-        self._started_to = -1
+        self._started_to = process_queue.end_offset - 1
         """No started message, nor dead letter without a call, lies above it, except those of lines and of free runs."""
         self._finishing: asyncio.TimerHandle | None = None
         """After the end: when no more of the messages below the highest started one are started."""

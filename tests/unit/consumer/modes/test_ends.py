@@ -22,7 +22,7 @@ from rocketapp.model.outcome import Park
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import consumed, consumed_by, subscription
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
@@ -457,3 +457,41 @@ async def test_a_retry_of_a_topic_that_is_polled_by_now_is_a_dead_letter_once() 
     await delivery.drained()
     await mode.callers.stop()
     assert process_queue.commit_offset == 1
+
+
+# Nothing has started.
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@in_virtual_time
+async def test_a_session_that_has_started_nothing_ends_where_it_began(order: str) -> None:
+    async def call(_: Message) -> None: ...
+
+    mode = mode_of(order, Handler(subscription(**ORDERS[order]), call))
+    mode.context.member.pauses.pause("topic", "operator")
+    process_queue, delivery = session_of(mode, order, message(10), message(11))
+    await asyncio.sleep(1)
+    delivery.end()
+    await delivery.drained()
+    await mode.callers.stop()
+    assert process_queue.commit_offset == 10
+
+
+@in_virtual_time
+async def test_an_offset_that_a_broker_has_lost_is_not_put_back_to_0_as_its_queue_is_given_back() -> None:
+    cluster, hangs = FakeCluster(), asyncio.Event()
+    await cluster.start()
+    first, second = cluster.create("topic", 2)
+    cluster.send_many(first, 1)
+    cluster.send_many(second, 12)
+    cluster.offsets["group", second] = 10
+
+    async def call(_: Message) -> None:
+        await hangs.wait()
+
+    member = await cluster.member(consumed(call, concurrency=1)).start()
+    await asyncio.sleep(2)
+    del cluster.offsets["group", second]
+    await member.stop(drain_timeout=5.0)
+    assert cluster.committed(second) in {None, 10}
+    await cluster.stop()
