@@ -218,7 +218,7 @@ class Broker:
             **RecallProcessor(core).table(),
             **ReplyProcessor(core, sends).table(),
             **LockProcessor(core).table(),
-            **TopicProcessor(core, self._topic_gone, self._delete_stored).table(),
+            **TopicProcessor(core, self.facts, self._topic_gone, self._delete_stored).table(),
             **GroupProcessor(core).table(),
             **RuntimeProcessor(core, self._loop.time()).table(),
         }
@@ -356,7 +356,7 @@ class Broker:
         """Write what is popped for the next start; return how far that need not read."""
         if not self._core.store.is_copy:
             try:
-                return self._pops.log.write_open(self._now_ms())
+                return self._pops.log.write_open(self._core.now_ms())
             except (BrokerError, StoreError) as error:  # also when the timers are full
                 self._observe(LoopFailed("pops", str(error)))
         return self._pops.log.progress()
@@ -433,13 +433,13 @@ class Broker:
                 wait = math.inf if due_ms is None else max(due_ms / 1000 - self._core.clock.now(), 0.0)
                 await self._until_scan(min(wait, self._pace.delays))
                 try:
-                    self._core.delays.deliver_due(self._now_ms())
+                    self._core.delays.deliver_due(self._core.now_ms())
                 finally:  # what keeps one of the three keeps none of the others
                     try:
-                        for group, retry_topic in self._pops.revive_due(self._now_ms()):
+                        for group, retry_topic in self._pops.revive_due(self._core.now_ms()):
                             self._held_pops.come_again(group, retry_topic)
                     finally:
-                        self._core.timers.deliver_due(self._now_ms())
+                        self._core.timers.deliver_due(self._core.now_ms())
             except Exception as error:
                 # The disk may be full, or a message unreadable. No message is lost; they are only late.
                 self._observe(LoopFailed("delays", f"{type(error).__name__}: {error}"))
@@ -456,9 +456,6 @@ class Broker:
     def _next_due_ms(self) -> int | None:
         due = (self._core.delays.next_due_ms(), self._pops.next_due_ms, self._core.timers.next_due_ms())
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
-
-    def _now_ms(self) -> int:
-        return int(self._core.clock.now() * 1000)
 
     def _scheduled(self, level: int) -> None:
         self._scan_in(DELAY_SECONDS[level - 1])

@@ -97,6 +97,10 @@ class Core:
     address: str = ""
     """Where clients reach this broker: `host:port`."""
 
+    def now_ms(self) -> int:
+        """The time of the wall clock, in milliseconds since 1970."""
+        return int(self.clock.now() * 1000)
+
     def hosts(self, connection: Connection) -> Hosts:
         """The addresses of a connection, computed once and kept in its `state`."""
         known: Hosts | None = connection.state

@@ -149,7 +149,7 @@ class PopProcessor:
                 except ValueError as error:
                     raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
                 self._is_free(key)
-        self._pops.ack([each for each in acks if each[1].handle.revive_queue != ORDERLY], self._now_ms())
+        self._pops.ack([each for each in acks if each[1].handle.revive_queue != ORDERLY], self._core.now_ms())
 
     def _is_free(self, key: Key) -> None:
         """A queue that is popped in order has changed: who waits for it looks again."""
@@ -163,7 +163,7 @@ class PopProcessor:
         if invisible_ms is None or invisible_ms < 0:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not a time")
         self._check_offset(request, is_end_legal=False)
-        handle, key, now_ms = request.handle, _key_of(request), self._now_ms()
+        handle, key, now_ms = request.handle, _key_of(request), self._core.now_ms()
         if handle.revive_queue == ORDERLY:
             popped_ms = handle.popped_ms
             invisible_ms = self._pops.hide_in_order(key, handle.offset, invisible_ms=invisible_ms, now_ms=now_ms)
@@ -213,7 +213,7 @@ class PopProcessor:
 
     def _check(self, request: PopRequest) -> Filter:
         """Check a pop in Apache's order; raise BrokerError or return its filter."""
-        core, now_ms = self._core, self._now_ms()
+        core, now_ms = self._core, self._core.now_ms()
         if request.born_ms and now_ms - request.born_ms - request.poll_ms > _LATE_MS:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout too much")
         if not 0 < request.max_messages <= MOST_MESSAGES:
@@ -241,9 +241,6 @@ class PopProcessor:
         if not first <= offset < end + is_end_legal:
             raise BrokerError(ResponseCode.NO_MESSAGE, f"offset {offset} is not between {first} and {end}")
 
-    def _now_ms(self) -> int:
-        return int(self._core.clock.now() * 1000)
-
     # Answering and holding.
 
     def _run(self, held: _Held, *, is_first: bool = False) -> Command | None:
@@ -251,7 +248,7 @@ class PopProcessor:
         pops, request = self._pops, held.request
         if pops.is_full:
             return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
-        popped = pops.pop(request, held.wanted, self._now_ms())
+        popped = pops.pop(request, held.wanted, self._core.now_ms())
         if popped.body:
             self._handed_out(request.invisible_ms)
             if popped.answer.rest:
@@ -268,7 +265,7 @@ class PopProcessor:
 
     def _tell(self, held: _Held, *, is_first: bool = False) -> Command | None:
         """The answer to who wants to be told; None when it is held, or held on."""
-        has_any, free_ms = self._pops.has_any(held.request, self._now_ms())
+        has_any, free_ms = self._pops.has_any(held.request, self._core.now_ms())
         is_full = is_first and held.request.poll_ms > 0 and not self._may_hold(held)
         if not has_any and not is_full and self._loop.time() < held.deadline:
             self._hold(held, free_ms)
@@ -286,7 +283,7 @@ class PopProcessor:
             return
         self._held.setdefault(held.request.topic, {}).setdefault(held.place, {})[held] = None
         self._held_in_all += 1
-        free = self._loop.time() + (free_ms - self._now_ms()) / 1000 if free_ms else held.deadline
+        free = self._loop.time() + (free_ms - self._core.now_ms()) / 1000 if free_ms else held.deadline
         held.timer = self._loop.call_at(min(held.deadline, free), self._wake, [held])
 
     def _wake_next(self, request: PopRequest) -> None:

@@ -43,7 +43,7 @@ class RecallProcessor:
             _refuse("topic not match")
         if handle.broker_name != core.config.name:
             _refuse("broker service not available")
-        now_ms = int(core.clock.now() * 1000)
+        now_ms = core.now_ms()
         if not 0 < handle.due_ms - now_ms < LONGEST_MS:
             _refuse("timestamp invalid")
         core.timers.schedule(self._record(connection, request, handle, now_ms), slot_ms(handle.due_ms, now_ms))

@@ -85,8 +85,8 @@ class ReplicationProcessor:
         if progress is None:
             return b""
         self._version += 1
-        now_ms = int(self._core.clock.now() * 1000)
-        return encode_timer_checkpoint(progress.done_ms, progress.first, progress.read_to, self._version, now_ms)
+        done = progress.done_ms, progress.first, progress.read_to
+        return encode_timer_checkpoint(*done, self._version, self._core.now_ms())
 
     def _status(self, connection: Connection, command: Command) -> Command:
         end = self._core.store.end_position

@@ -56,7 +56,7 @@ class ReplyProcessor:
             born_ms=request.born_ms,
             born_host=connection.peer,
             store_host=core.address,
-            stored_ms=int(core.clock.now() * 1000),
+            stored_ms=core.now_ms(),
             flag=request.flag,
             properties=request.properties,
         )

@@ -61,7 +61,7 @@ class RuntimeProcessor:
     def runtime_info(self, connection: Connection, command: Command) -> Command:
         core = self._core
         now = core.monotonic()
-        now_ms = int(core.clock.now() * 1000)
+        now_ms = core.now_ms()
         put, got = core.traffic.put_rates(now), core.traffic.got_rates(now)
         queues = dict.fromkeys(("send", "pull", "query", "ack"), "0")
         table = {

@@ -35,7 +35,7 @@ class SendProcessor:
             cluster=core.config.cluster,
             region=REGION,
             new_key=lambda: core.unique_ids.next(core.clock.now()),
-            now_ms=lambda: int(core.clock.now() * 1000),
+            now_ms=core.now_ms,
         )
 
     def table(self) -> dict[int, Process]:

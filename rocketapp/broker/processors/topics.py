@@ -12,6 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from rocketapp.broker.core import Core
+from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.request_dispatch import Process, not_stored
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError, StoreError
@@ -41,8 +42,10 @@ DeleteStored = Callable[[list[str], Callable[[StoreError | None], None]], None]
 class TopicProcessor:
     """Creates, changes, deletes and describes topics."""
 
-    def __init__(self, core: Core, topic_gone: Callable[[str], None], delete_stored: DeleteStored) -> None:
-        self._core, self._topic_gone, self._delete_stored = core, topic_gone, delete_stored
+    def __init__(
+        self, core: Core, facts: BrokerFacts, topic_gone: Callable[[str], None], delete_stored: DeleteStored
+    ) -> None:
+        self._core, self._facts, self._topic_gone, self._delete_stored = core, facts, topic_gone, delete_stored
 
     def table(self) -> dict[int, Process]:
         return {
@@ -100,14 +103,11 @@ class TopicProcessor:
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
 
     def stats(self, connection: Connection, command: Command) -> Command:
-        core = self._core
-        topic = core.known_topic(TopicRequest.from_fields(command.fields).topic)
-        offsets: dict[MessageQueue, TopicOffset] = {}
-        for queue_id in range(max(topic.read_queues, topic.write_queues)):
-            first, end = core.store.min_offset(topic.name, queue_id), core.store.max_offset(topic.name, queue_id)
-            stored_ms = core.store.stored_ms_at(topic.name, queue_id, end - 1) if end > first else None
-            queue = MessageQueue(topic.name, core.config.name, queue_id)
-            offsets[queue] = TopicOffset(first, end, stored_ms or 0)
+        topic = self._core.known_topic(TopicRequest.from_fields(command.fields).topic).name
+        offsets = {
+            MessageQueue(topic, self._core.config.name, queue_id): TopicOffset(*of_queue)
+            for queue_id, *of_queue in self._facts.queues(topic)
+        }
         return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_stats(offsets))
 
     def delete(self, connection: Connection, command: Command) -> None:

@@ -41,7 +41,7 @@ class TransactionProcessor:
         """Ask one member of each producer group about what it has left open, some in each turn of the loop."""
         core = self._core
         members = core.producers
-        due = core.halves.due(int(core.clock.now() * 1000), lambda group: bool(members.channels(group)))
+        due = core.halves.due(core.now_ms(), lambda group: bool(members.channels(group)))
         for number, (half, record) in enumerate(due, 1):
             if number % MOST_PER_TURN == 0:
                 await asyncio.sleep(0)
