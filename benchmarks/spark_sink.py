@@ -133,7 +133,7 @@ class App:
 
 
 def rows_in(table: Path, topic: str) -> int:
-    return sum(commit.rows for commit in ParquetStore.log_of(table, f"bench/{topic}"))
+    return sum(commit.rows for commit in ParquetStore(table, f"bench/{topic}").commits())
 
 
 def wait(holds: Any, what: str) -> None:
