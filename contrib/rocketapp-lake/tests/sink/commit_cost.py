@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from kills import JARS
-from targets import SINK, target
+from targets import JARS, SINK, target
 
 from rocketapp import MessageQueue
 from rocketapp_lake.declared import Sink

@@ -39,7 +39,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 from pyiceberg.table import Transaction
-from targets import COLUMNS, Target, target
+from targets import COLUMNS, JARS, Target, target
 
 from rocketapp import Message, RocketApp, SendUnknown
 from rocketapp.config.broker import BrokerConfig
@@ -60,8 +60,6 @@ BROKER = BrokerConfig(lock_expiry=1.0, client_expiry=2.0)
 FREEZE = 4.0
 """Seconds: longer than that. A client trusts its locks for 30 s: the one that wakes believes to own its queues."""
 BEGAN = time.monotonic()
-JARS = ":".join(map(str, (Path(__file__).parents[4] / ".cache" / "spark-jars").glob("delta-*.jar")))
-"""What `make test` has fetched: that of Delta among them, for Spark 4.1."""
 IMPORTED = (
     *("dynaconf", "pyarrow.dataset", "pyiceberg.table", "rocketapp.app.run.lifecycle", "rocketapp.testing.broker"),
     *("rocketapp_lake", "rocketapp_lake.delta", "rocketapp_lake.iceberg", "rocketapp_lake.parquet"),

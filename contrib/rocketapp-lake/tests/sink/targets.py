@@ -19,6 +19,8 @@ from rocketapp_lake.delta import transaction_of
 from rocketapp_lake.parquet import LOG, ParquetStore
 
 SINK = "shop/orders"
+JARS = ":".join(map(str, (Path(__file__).parents[4] / ".cache" / "spark-jars").glob("delta-*.jar")))
+"""What `make test` has fetched: that of Delta among them, for Spark 4.1."""
 COLUMNS = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset", "body"]
 
 
