@@ -185,6 +185,8 @@ async def sessions_of(calls: Calls, queue: MessageQueue) -> None:
         if offset < LENGTH:
             process_queue: ProcessQueue[Message] = ProcessQueue(queue, offset, number)
             await some_time_of(calls, process_queue, is_last=number == 11)
+            if process_queue.commit_offset < offset:
+                problems.append(f"{queue} began at {offset} and ends at {process_queue.commit_offset}")
             offset = process_queue.commit_offset
     if lost := [at for at in range(offset) if calls.tags[queue][at] in calls.names and at not in calls.done[queue]]:
         problems.append(f"{lost} of {queue} are lost")
