@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_rocketmq.outgoing import SHARDING_KEY, STAMP
+from pyspark_rocketmq.columns import SHARDING_KEY, STAMP
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.batch import ITEM_BYTES

@@ -237,12 +237,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if queue in bounds and at > bounds[queue].first and (at != start.next.get(queue) or queue not in start.last)
         }
         found = self._landmarks(asked, bounds)
-        for queue in asked.keys() - found.keys():
-            end = (
-                end | {queue: start.next[queue]}
-                if queue in start.next
-                else {k: v for k, v in end.items() if k != queue}
-            )
+        silent = asked.keys() - found.keys()
+        end = {q: start.next[q] if q in silent else at for q, at in end.items() if q not in silent or q in start.next}
         last = {queue: mark for queue, mark in start.last.items() if end.get(queue) == start.next[queue]}
         last |= {queue: mark for queue, mark in found.items() if mark is not None and mark.offset < end[queue]}
         return Offsets(end, last)

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.cluster import Cluster
+from pyspark_rocketmq.columns import check_schema
 from pyspark_rocketmq.encoding import RowError, encode, refuse, stamps_of
 from pyspark_rocketmq.options import WriteOptions
-from pyspark_rocketmq.outgoing import check_schema
 from pyspark_rocketmq.packing import Packed, Packing, Payload
 from pyspark_rocketmq.problems import OptionError, WriteError
 from pyspark_rocketmq.sending import BrokerSender

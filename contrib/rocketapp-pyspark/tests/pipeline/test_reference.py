@@ -13,7 +13,7 @@ import click
 import pytest
 from page_walk import FOLDER, PAGES, blocks, commands, text_of
 
-from pyspark_rocketmq import columns, outgoing
+from pyspark_rocketmq import columns
 from pyspark_rocketmq.option_table import OPTIONS, Option
 from rocketapp import RocketApp
 from rocketapp.cli.main import cli
@@ -137,7 +137,7 @@ def test_the_columns_of_the_data_source_are_on_its_page() -> None:
     assert tuple(re.findall(r"`(\w+)`", usual)) == columns.USUAL
     assert re.findall(r"`(\w+)`", others) == [name for name in columns.TYPES if name not in columns.USUAL]
     (written,) = tables(str(FOLDER / "README.md"), "| Column | Type | Means |")
-    assert {name for cell, _, _ in written for name in re.findall(r"`(\w+)`", cell)} == set(outgoing.COLUMNS)
+    assert {name for cell, _, _ in written for name in re.findall(r"`(\w+)`", cell)} == set(columns.COLUMNS)
 
 
 # All pages.

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_rocketmq.columns import STAMP
 from pyspark_rocketmq.encoding import RowError, encode, stamps_of
-from pyspark_rocketmq.outgoing import STAMP
 from rocketapp.wire import properties
 from rocketapp.wire.batch import decode_batch
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pyspark_rocketmq.outgoing import check_schema
+from pyspark_rocketmq.columns import check_schema
 from pyspark_rocketmq.problems import OptionError
 
 

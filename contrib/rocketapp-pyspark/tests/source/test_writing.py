@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from pyspark_rocketmq.columns import STAMP
 from pyspark_rocketmq.options import write_options
-from pyspark_rocketmq.outgoing import STAMP
 from pyspark_rocketmq.problems import WriteError
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.remoting import Connection
