@@ -66,24 +66,26 @@ async def read(cluster: AdminCluster, queue: MessageQueue, begin: int, end: int)
 
 async def newest(cluster: AdminCluster, held: Mapping[MessageQueue, range], most: int) -> list[Message]:
     """The last ones of these queues, the newest first."""
-    found: list[Message] = []
-    for queue, there in held.items():
-        async for batch in read(cluster, queue, max(there.start, there.stop - most), there.stop):
-            found += batch
-    found.sort(key=lambda one: (one.stored_ms, one.offset), reverse=True)
-    return found[:most]
+    last = {queue: range(max(there.start, there.stop - most), there.stop) for queue, there in held.items()}
+    return (await _in_order(cluster, last))[::-1][:most]
 
 
 async def stored_since(
     cluster: AdminCluster, held: Mapping[MessageQueue, range], timestamp: float, most: int
 ) -> list[Message]:
     """The first ones of these queues that were stored then (seconds since 1970) or later, the oldest first."""
+    begins = await at_time(cluster, held, timestamp)
+    first = {queue: range(begin, min(begin + most, held[queue].stop)) for queue, begin in begins.items()}
+    return (await _in_order(cluster, first))[:most]
+
+
+async def _in_order(cluster: AdminCluster, wanted: Mapping[MessageQueue, range]) -> list[Message]:
+    """The messages at these offsets, the oldest first."""
     found: list[Message] = []
-    for queue, first in (await at_time(cluster, held, timestamp)).items():
-        async for batch in read(cluster, queue, first, min(first + most, held[queue].stop)):
+    for queue, offsets_of_it in wanted.items():
+        async for batch in read(cluster, queue, offsets_of_it.start, offsets_of_it.stop):
             found += batch
-    found.sort(key=lambda one: (one.stored_ms, one.offset))
-    return found[:most]
+    return sorted(found, key=lambda one: (one.stored_ms, one.offset))
 
 
 async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | None = None) -> list[Message]:

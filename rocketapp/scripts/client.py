@@ -81,8 +81,9 @@ class Client(Publisher):
 
         Each queue's messages come in its order. A topic that does not exist yet is waited for.
         tags: `"paid || refunded"`; `"*"` (default) is all of them.
-        start: "first"; "last" (default), what comes after the first message was asked for; or an aware datetime, what
-            was stored at that time or later. In a group it is for queues of which the group has no offset.
+        start: "first"; "last" (default), what is stored after brokers have said where their queues end, a moment behind
+            the first question for a message; or an aware datetime, what was stored at that time or later. In a group it
+            is for queues of which the group has no offset.
         idle: ends when no message came for this many seconds; None (default) goes on for ever.
         group: read as a member of this consumer group, which shares the queues among its members. A message is done,
             and its offset is committed, when the loop asks for the next one. The message at which a loop is left

@@ -59,11 +59,8 @@ def inner_layers(
 
     decisions: where its contexts note down what it says of commits; None for a handler whose returning commits.
     """
-    is_polled = any(argument.kind is Kind.PULL for argument in arguments)
 
     def bind(function: Call) -> Call:
-        if is_polled:
-            return polled_call(function, arguments, subscription, publishing)
         call = _bare_call(function, arguments, subscription, publishing, decisions)
         return call if decisions is None else decided(call, decisions, subscription)
 
@@ -84,15 +81,6 @@ def timed(function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
             return await function(*positional, **named)
 
     return within_time
-
-
-def polled_call(
-    function: Callable[..., Any], arguments: tuple[Argument, ...], subscription: Subscription, publishing: Publishing
-) -> Call:
-    """The callable of a polled handler, called with a PolledBatch."""
-    own = publishing.to(subscription.cluster)
-    gets = [_getter(argument, subscription, lambda _: own, publishing, None) for argument in arguments]
-    return _call_of(function, arguments, gets, subscription.is_async)
 
 
 def _bare_call(

@@ -152,8 +152,8 @@ class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
 
 def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable[[Any], Publishing]:
     """Message (or a list of them) -> what publishes in its handler, specialised once for a subscription."""
-    own = publishing.to(subscription.cluster)
-    return own.following if subscription.batch is None else lambda _messages: own
+    own, is_single = publishing.to(subscription.cluster), subscription.batch is None and subscription.every is None
+    return own.following if is_single else lambda _messages: own
 
 
 def context_of(
