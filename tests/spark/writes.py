@@ -16,8 +16,8 @@ import psutil
 
 from pyspark_rocketmq.cluster import CONNECTIONS
 from pyspark_rocketmq.cluster import Cluster as View
-from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.columns import STAMP
+from pyspark_rocketmq.options import read_options
 from pyspark_rocketmq.reading import RangePartition, read_partition
 from pyspark_rocketmq.resolving import batch_ranges
 from tests.peers.clusters import Apache, Embedded

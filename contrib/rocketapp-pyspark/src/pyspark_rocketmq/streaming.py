@@ -87,8 +87,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return spark.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix what the query reads: what is there now."""
-        self._target = {queue: bound.next for queue, bound in self._bounds().items()}
+        """Fix what the query reads: what is there now. Raises TransportError when no name server tells."""
+        queues = queues_of(self._cluster, self._options.topics, missing_ok=True)
+        self._target = {queue: bound.next for queue, bound in bounds_of(self._cluster, queues, set(self._away)).items()}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of the next batch. The limit is one of Spark's; that of everything is obeyed whatever the options."""

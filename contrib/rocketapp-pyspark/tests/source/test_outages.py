@@ -166,6 +166,14 @@ def test_available_now_does_not_end_as_done_while_a_broker_that_had_more_is_away
     assert sorted(drive.bodies + again.bodies) == sorted(embedded_pair.sent)
 
 
+def test_available_now_does_not_end_as_done_when_nobody_tells_what_is_there(script: Callable[..., Scripted]) -> None:
+    server = script(lambda request: None)
+    server.close()
+    given = {"nameServer": server.address, "subscribe": TOPIC, "fetchOffset.numRetries": "0"}
+    with pytest.raises(TransportError):
+        StreamReader(read_options(given, streaming=True)).prepareForTriggerAvailableNow()
+
+
 def test_positions_are_copied_to_the_brokers_that_are_there(embedded_pair: Pair) -> None:
     first, second = embedded_pair.brokers
     drive = Drive(reader(embedded_pair, commitOffsets="true", consumerGroup="dashboards"))
