@@ -540,7 +540,7 @@ def _recover(
     groups = GroupTable(DataVersion(now))
     offsets = OffsetTable(DataVersion(now), None if store.is_copy else lambda: store.end_position)
     locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
-    order = PopOrder()
+    order = PopOrder(lambda: store.end_position)
     saving = Saving(
         files,
         clock=clock,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rocketapp.model.numbers import is_whole
 from rocketapp.wire.lenient_json import int64_of, text_of
 
 _IDLE_MS = 24 * 3_600_000
@@ -88,7 +89,11 @@ class InOrder:
 class PopOrder:
     """All queues that are popped in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_end: Callable[[], int]) -> None:
+        """`log_end`: see `OffsetTable`."""
+        self._log_end = log_end
+        self.position: int | None = None
+        """Where the log ended when it was saved; None if that is not known."""
         self._popped: dict[Queue, InOrder] = {}
         self.dirty: bool = False
 
@@ -158,7 +163,7 @@ class PopOrder:
         """Forget what nobody pops any more; return what makes the saved form of the rest. It has no version."""
         long_ago = int(now * 1000) - _IDLE_MS
         self._popped = {queue: one for queue, one in self._popped.items() if one.popped_ms >= long_ago}
-        self.dirty, form = False, self.to_json()
+        self.dirty, form = False, {**self.to_json(), "logPosition": self._log_end()}
         return lambda: form
 
     def to_json(self) -> dict[str, Any]:
@@ -177,4 +182,5 @@ class PopOrder:
                     found[topic, group, int(queue_id)] = InOrder.from_json(popped)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"table: {type(error).__name__} {error}") from None
-        self._popped, self.dirty = found, False
+        position = saved.get("logPosition")
+        self._popped, self.dirty, self.position = found, False, position if is_whole(position) else None

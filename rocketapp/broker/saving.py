@@ -99,10 +99,9 @@ class Saving:
                     f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
                 )
             )
-        end = math.inf if offsets.position is None else offsets.position
-        possible = partial(store.offset_before, end)
-        offsets.clamp(possible)
-        self._order[1].clamp(possible)
+        for described in (offsets, self._order[1]):
+            end = math.inf if described.position is None else described.position
+            described.clamp(partial(store.offset_before, end))
 
     def names_to_save(self, *, whole: bool = False) -> Callable[[], None] | None:
         """A function that writes the present topics and groups, in any thread; None if they have not changed.

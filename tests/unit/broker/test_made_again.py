@@ -43,3 +43,18 @@ async def test_a_queue_that_was_popped_in_order_is_free_in_the_new_topic() -> No
         await broker.restart(killed=True)
         one = Member(await broker.client())
         assert texts(await one.pop(order=True)) == ["new"]
+
+
+@in_virtual_time
+async def test_what_was_popped_in_order_stays_hidden_though_no_offset_changed_since_it_came() -> None:
+    async with running() as broker:
+        one = Member(await broker.client())
+        await one.client.send("orders", b"first", queue_id=0)
+        (first,) = await one.pop(order=True, invisible_ms=300_000)
+        await one.ack(first)
+        await asyncio.sleep(11)
+        await one.client.send("orders", b"second", queue_id=0)
+        assert texts(await one.pop(order=True, invisible_ms=300_000)) == ["second"]
+        await asyncio.sleep(11)
+        await broker.restart(killed=True)
+        assert await Member(await broker.client()).pop(order=True) == []
