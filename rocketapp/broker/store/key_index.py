@@ -12,7 +12,6 @@ Java: IndexService, IndexFile.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator
@@ -63,8 +62,10 @@ class KeyHash:
         return abs(total) if total != -0x8000_0000 else 0
 
     def _begin(self, topic: str, head: bytes) -> int:
-        if not head or len(head) >= len(_POWERS):
-            begun = string_hash(f"{topic}#{head.decode()}")
+        if len(head) >= len(_POWERS):  # such keys would fill the memory
+            return string_hash(f"{topic}#{head.decode()}")
+        if not head:
+            begun = string_hash(f"{topic}#")
         else:
             of_topic = self._heads.get((topic, b""))
             of_topic = self._begin(topic, b"") if of_topic is None else of_topic
@@ -199,7 +200,7 @@ class IndexFile:
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """The positions of what was written with this hash and time, the newest first, and -1 for each other item."""
-        for item in reversed(self._put_with(key_hash)):
+        for item in self._put_with(key_hash):
             _, physical, seconds, _ = _ITEM.unpack_from(self._put, item * _ITEM.size)
             yield physical if begin_ms - 1000 < self.first_ms + seconds * 1000 <= end_ms else -1
         slot = key_hash % self._slots
@@ -210,13 +211,13 @@ class IndexFile:
             yield physical if found == key_hash and begin_ms - 1000 < stored_ms <= end_ms else -1
             item = before if 0 < before < item else 0
 
-    def _put_with(self, key_hash: int) -> list[int]:
-        found, at = list[int](), -1
-        with contextlib.suppress(ValueError):
-            while True:
-                at = self._hashes.index(key_hash, at + 1)
-                found.append(at)
-        return found
+    def _put_with(self, key_hash: int) -> Iterator[int]:
+        """Those of the items that were put, the newest first."""
+        wanted, hashes = array("i", (key_hash,)).tobytes(), self._hashes.tobytes()
+        at = len(hashes)
+        while (at := hashes.rfind(wanted, 0, at + len(wanted) - 1)) >= 0:
+            if not at % len(wanted):
+                yield at // len(wanted)
 
     def _counted_of(self, slots: list[int]) -> dict[int, int]:
         """The newest saved item of each of these slots, which are sorted; 0 for none."""
