@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_rocketmq.cluster import CONNECTIONS, Cluster
-from pyspark_rocketmq.offsets import Offsets, from_json, to_json
+from pyspark_rocketmq.offsets import Offsets, Positions, from_json, to_json
 from pyspark_rocketmq.options import ReadOptions
 from pyspark_rocketmq.planning import Bounds, advance, backlog_of, capped, limited, ranges, within_bytes
 from pyspark_rocketmq.problems import DataLossError
@@ -103,7 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._examined = known
             end, anew = self._advance(known, bounds)
             if self._target is not None:
-                end = self._within_target(known.next, end, bounds.keys() | anew)
+                end = capped(known.next, end, self._target)
             if type(limit).__name__ != "ReadAllAvailable":
                 end = self._within_limits(known.next, end)
             if end != known.next:
@@ -112,6 +112,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begun = {queue for queue in anew & bounds.keys() if end[queue] == bounds[queue].first}
         known = Offsets(known.next, {queue: mark for queue, mark in known.last.items() if queue not in begun})
         self._last = self._with_landmarks(end, known, bounds)
+        if self._target is not None and self._last.next == known.next:
+            self._check_end(known.next, self._target, bounds.keys() | anew)
         return to_json(*self._last)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
@@ -244,18 +246,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         last |= {queue: mark for queue, mark in found.items() if mark is not None and mark.offset < end[queue]}
         return Offsets(end, last)
 
-    def _within_target(
-        self, start: dict[MessageQueue, int], end: dict[MessageQueue, int], known: Set[MessageQueue]
-    ) -> dict[MessageQueue, int]:
-        """`known`: the queues that were heard of. Raises TransportError when others are all that is left to read."""
-        assert self._target is not None
-        end = capped(start, end, self._target)
-        left = {queue: at - start[queue] for queue, at in self._target.items() if at > start.get(queue, at)}
-        if end == start and (away := left.keys() - known):
+    def _check_end(self, at: Positions, target: Positions, known: Set[MessageQueue]) -> None:
+        """`known`: the queues that were heard of. Raises TransportError when others are left to read."""
+        left = {queue: end - at[queue] for queue, end in target.items() if end > at.get(queue, end)}
+        if away := left.keys() - known:
             queue = min(away)
             problem = f"it is away, and has {left[queue]} messages that were there when the query began"
             raise TransportError(queue.broker_name, f"{problem}: start the query again when it is back")
-        return end
 
     def _within_limits(self, start: dict[MessageQueue, int], end: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
         limits = self._options.limits

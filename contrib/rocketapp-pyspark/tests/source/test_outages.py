@@ -174,6 +174,23 @@ def test_available_now_does_not_end_as_done_when_nobody_tells_what_is_there(scri
         StreamReader(read_options(given, streaming=True)).prepareForTriggerAvailableNow()
 
 
+def test_available_now_does_not_end_as_done_when_a_broker_goes_away_as_a_batch_is_planned(
+    script: Callable[..., Scripted],
+) -> None:
+    def answer(request: Command) -> Command | None:
+        if request.code not in (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET):
+            return None
+        offset = 0 if request.code == RequestCode.GET_MIN_OFFSET else 10
+        return Command.response(request, ResponseCode.SUCCESS, fields=OffsetResponse(offset).to_fields())
+
+    given = {"nameServer": script(answer).address, "subscribe": TOPIC, "fetchOffset.numRetries": "0"}
+    at = {"t": {TOPIC: {"broker-a": {"0": 4}}}, "v": 1}
+    drive = Drive(StreamReader(read_options(given, streaming=True)), at)
+    drive.source.prepareForTriggerAvailableNow()
+    with pytest.raises(TransportError, match="broker-a: it is away, and has 6 messages that were there"):
+        drive.batch()
+
+
 def test_positions_are_copied_to_the_brokers_that_are_there(embedded_pair: Pair) -> None:
     first, second = embedded_pair.brokers
     drive = Drive(reader(embedded_pair, commitOffsets="true", consumerGroup="dashboards"))
