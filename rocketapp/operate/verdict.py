@@ -177,7 +177,7 @@ _MENDS: Final[Mapping[str, str]] = {
     r"no lock: another member": "a broker frees the lock of a member that is gone after a minute; otherwise stop the "
     "member that holds it",
     r"no lock: ": "see that its broker runs and can be reached from here: locks come from it",
-    r"pull failed: |pop failed: |offset cannot be read: ": "see that its broker runs and can be reached from here; "
+    r"pull failed: |pop failed: |offset cannot be ": "see that its broker runs and can be reached from here; "
     "nothing is lost, and it goes on by itself",
     r"cannot be acknowledged: |to be hidden until their retry: ": "see that its broker runs and can be reached from "
     "here: what is not acknowledged in time comes again",
