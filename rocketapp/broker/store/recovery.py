@@ -71,8 +71,8 @@ def _begin(log: CommitLog, scan: Scan, *, synced: int, is_ours: bool, observe: O
         log.begin(scan.end, synced=synced, keeps_rest=False, is_ours=is_ours)
 
 
-def durable_records(log: CommitLog, position: int, limit: int) -> Iterator[Stored]:
-    """The records of this part of a log, which is durable. Damaged ones are left out."""
+def records_of(log: CommitLog, position: int, limit: int) -> Iterator[Stored]:
+    """The records of this part of a log. Damaged ones are left out."""
     return Scan(log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
 
 

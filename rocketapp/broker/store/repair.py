@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import ConsumeQueue
 from rocketapp.broker.store.consume_queues import ConsumeQueues, agreed
-from rocketapp.broker.store.recovery import durable_records
+from rocketapp.broker.store.recovery import records_of
 
 _MOST_HOPELESS = 65_536
 _MOST_READ_BYTES = 67_108_864
@@ -56,7 +56,7 @@ class Repair:
         if has_page:  # rather its record is bad
             start = max(start, end - _MOST_READ_BYTES)
         missing = set(range(first, last + 1))
-        for number, stored in enumerate(durable_records(self._log, start, end)):
+        for number, stored in enumerate(records_of(self._log, start, end)):
             if stored.physical >= end or not missing:
                 break
             is_ours = stored.is_queued and (stored.topic, stored.queue_id) == (queue.topic, queue.queue_id)

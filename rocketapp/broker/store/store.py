@@ -23,7 +23,7 @@ from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.lookup import offset_before, offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
-from rocketapp.broker.store.recovery import durable_records, recover
+from rocketapp.broker.store.recovery import records_of, recover
 from rocketapp.broker.store.repair import Repair
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, is_queued, next_sound, parse
 from rocketapp.clock import Clock
@@ -500,8 +500,8 @@ class MessageStore:
         return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
 
     def records(self, position: int, limit: int) -> Iterator[Stored]:
-        """The records of this part of the log, which is durable. Damaged ones are left out."""
-        return durable_records(self._log, position, limit)
+        """The records of this part of the log. Damaged ones are left out."""
+        return records_of(self._log, position, limit)
 
     def segment_end(self, position: int) -> int:
         """The end of the file of the log that contains this position."""
@@ -512,7 +512,7 @@ class MessageStore:
         return self._log.open_segment(position)
 
     def indexed(self, last_ms: int) -> None:
-        """The key index has the messages up to this store time, durably."""
+        """The key index is about to have the messages up to this store time durably."""
         self._checkpoint.say_indexed(last_ms)
 
     # Retention
