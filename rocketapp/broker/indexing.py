@@ -23,6 +23,7 @@ _SLICE = 200
 """Records that are read in one turn of the loop: some 2 ms."""
 _PATIENCE = 10.0
 """Seconds that a question waits for an index that is behind. Then it is answered from what is there."""
+_LOOK = 0.1
 _MOST_AT_A_STOP = 200_000
 """Records that a stop reads, so that the next start need not."""
 _MOST_UNSAVED = 524_288
@@ -92,6 +93,9 @@ class Indexing:
             try:
                 async with asyncio.timeout(_PATIENCE):
                     await self._catch_up()
+                    while not self._is_current:  # there is room when what is in memory is written
+                        await asyncio.sleep(_LOOK)
+                        await self._catch_up()
             except OSError as error:  # also TimeoutError: what was taken in before is found
                 self._observe(LoopFailed("index", str(error) or "it is far behind the log"))
             for _ in range(count):
@@ -123,6 +127,9 @@ class Indexing:
                 self._take_last()
 
     def _take_last(self) -> None:
+        """Take in what was stored last; nothing while it is behind."""
+        if not self._is_current:
+            return
         last, self._last, problem = self._last, [], ""
         try:
             self._index.follow(last)

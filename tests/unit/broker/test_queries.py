@@ -151,6 +151,20 @@ async def test_an_index_with_too_many_keys_in_memory_goes_on_when_they_are_writt
 
 
 @in_virtual_time
+async def test_a_question_at_a_start_waits_while_keys_of_a_long_log_have_to_be_written_before_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(indexing, "_MOST_UNSAVED", 100)
+    async with running() as broker:
+        client = await broker.client()
+        for number in range(350):
+            await send(client, number)
+        await broker.restart(killed=True)
+        assert bodies(await query(await broker.client(), "ID349", unique=True)) == [b"349"]
+        assert not [event for event in broker.events if isinstance(event, LoopFailed) and event.loop == "index"]
+
+
+@in_virtual_time
 async def test_a_question_waits_only_so_long_for_an_index_that_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "_PATIENCE", 0.0)
     async with running() as broker:
