@@ -41,7 +41,7 @@ class Handler:
     """What it says of commits, if it commits by hand; None: returning commits."""
 
     runs_here: bool = field(default=True, compare=False, repr=False)
-    """Whether a call of it can end this process; False: another member runs it, and counts deaths."""
+    """Whether a call of it can end this process, or end a pause; False: another member runs it, or nobody does."""
 
     def __post_init__(self) -> None:
         if self.subscription.batch is not None:

@@ -196,7 +196,7 @@ class Caller:
 
     def ask_for_probe(self) -> None:
         """On the loop, during a pause, when there is a message that could start: whether one may."""
-        if not self._probe and self._pauses.may_probe(self._topic, self.handler.name):
+        if self.handler.runs_here and not self._probe and self._pauses.may_probe(self._topic, self.handler.name):
             self._probe.append(None)
 
     def resize(self, most: int) -> None:

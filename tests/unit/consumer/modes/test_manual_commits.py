@@ -276,3 +276,32 @@ async def test_what_comes_back_for_a_retry_when_its_handler_commits_by_hand_by_n
     assert "it came back for a retry, and its handler commits by hand by now" in str(dead)
     await new.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_the_message_that_a_breaker_tries_is_none_that_becomes_a_dead_letter_without_a_call() -> None:
+    """Each of those that come back for a retry would cost another pause, although the handler is well again."""
+
+    async def fails(_: Message) -> None:
+        raise ValueError("not yet")
+
+    first_fails = iter([ConnectionError("no database")])
+    ledger = Ledger(
+        lambda _: next(first_fails, COMMIT), retry=Policy(breaker=Breaker(failures=1, within=60.0, pause=30.0))
+    )
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 3)
+    old = await cluster.member(consumed(fails)).start()
+    await eventually(lambda: cluster.committed(queue) == 3, 20)
+    await old.stop()
+    cluster.send(queue, b"after a while")
+    # The retry topic is pulled during the pause: for this one.
+    other = consumed(fails, topic="other")
+    new = await cluster.member(consumed_by(ledger.handler), other).start()
+    await eventually(lambda: len(ledger.calls) == 2, 300)
+    assert ledger.times[1] - ledger.times[0] == pytest.approx(30, abs=1)
+    await eventually(lambda: len(cluster.bodies(dlq_topic("group"))) == 3, 60)
+    await new.stop()
+    await cluster.stop()
