@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ class ParquetStore:
         self._staging = Staging(self.path, write)
         self._complete = 0
         """All files up to this commit are in place."""
-        self._fits: pa.Schema | None = None
+        self._fits = set[Any]()
         """Columns that no sink of the directory has with another type."""
 
     def __repr__(self) -> str:
@@ -66,9 +66,9 @@ class ParquetStore:
         return Head.of(decode(entry))
 
     def check(self, rows: pa.Table) -> None:
-        if rows.schema != self._fits:
-            self.add_columns(rows.schema)
-            self._fits = rows.schema
+        if new := {*rows.schema} - self._fits:
+            self.add_columns(new)
+            self._fits |= new
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
         if rows is not None:
@@ -80,7 +80,7 @@ class ParquetStore:
             self._staging.forget(commit.batch)
             raise
 
-    def add_columns(self, columns: pa.Schema) -> None:
+    def add_columns(self, columns: Iterable[pa.Field]) -> None:
         """Each file has columns of its own, and readers take those that it lacks as empty: types have to agree."""
         for entry in self._newest_of_all():
             has: dict[str, str] = json.loads(entry["schema"] or "{}")

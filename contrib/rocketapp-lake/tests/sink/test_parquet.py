@@ -136,6 +136,22 @@ def test_a_column_that_another_sink_of_the_directory_has_with_another_type_is_re
     assert [row["id"] for row in table.rows()] == [0]
 
 
+def test_the_logs_of_other_sinks_are_read_once_for_each_column(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, asked, add_columns = table.store("one"), list[list[str]](), ParquetStore.add_columns
+
+    def counted(store: ParquetStore, columns: Any) -> None:
+        asked.append(sorted(column.name for column in columns))
+        add_columns(store, columns)
+
+    monkeypatch.setattr(ParquetStore, "add_columns", counted)
+    for number in range(4):
+        rows = pa.table({"id": [number], f"note {number % 2}": ["x"]})
+        store.commit(commit_of(store.load(), str(number), {QUEUE: Span(number, number + 1)}, rows=1), rows)
+    assert asked == [["id", "note 0"], ["note 1"]]
+
+
 def test_the_log_says_what_each_commit_added(table: Directory) -> None:
     put(table.store("one"), "a", 0, 1)
     put(table.store("one"), "b", 2)
