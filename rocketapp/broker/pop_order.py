@@ -90,7 +90,7 @@ class PopOrder:
     """All queues that are popped in order."""
 
     def __init__(self, log_end: Callable[[], int]) -> None:
-        """`log_end`: see `OffsetTable`."""
+        """`log_end`: where the log ends that the table describes."""
         self._log_end = log_end
         self.position: int | None = None
         """Where the log ended when it was saved; None if that is not known."""

@@ -76,7 +76,7 @@ class KeyHash:
         return begun
 
 
-class Part(NamedTuple):
+class Unsaved(NamedTuple):
     """Items of one file that are to be saved, and what its header says then."""
 
     file: IndexFile
@@ -117,7 +117,7 @@ class IndexFile:
         self._put = bytearray()
         """The items from there on. They do not lead to those before them yet."""
         self._hashes = array("i")
-        """Of these items."""
+        """The hashes of these items."""
         self.room: int = items - self._count
         """How many more there may be."""
 
@@ -147,16 +147,16 @@ class IndexFile:
         self.room -= 1
         self.last_ms, self.last = stored_ms, physical
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[Unsaved]:
         """What was put until now, to be saved in this order; pass each to `saved` when it is."""
         end = len(self._put)
         for at in range(0, end, _PART_BYTES):
             items = self._put[at : at + _PART_BYTES]
             _, last, seconds, _ = _ITEM.unpack_from(items, len(items) - _ITEM.size)
             last_ms = self.first_ms + seconds * 1000 if at + _PART_BYTES < end else self.last_ms
-            yield Part(self, items, self.first_ms, last_ms, self.first, last)
+            yield Unsaved(self, items, self.first_ms, last_ms, self.first, last)
 
-    def save(self, part: Part) -> None:
+    def save(self, part: Unsaved) -> None:
         """Any thread may call it."""
         file, items, first = self._file, part.items, self._count
         slots = [key_hash % self._slots for key_hash, _, _, _ in _ITEM.iter_unpack(items)]
@@ -178,7 +178,7 @@ class IndexFile:
             file.sync()  # before the file after it counts anything
         self._used = used
 
-    def saved(self, part: Part) -> None:
+    def saved(self, part: Unsaved) -> None:
         self._count += len(part.items) // _ITEM.size
         del self._put[: len(part.items)]
         del self._hashes[: len(part.items) // _ITEM.size]
@@ -313,7 +313,7 @@ class KeyIndex:
             count += 1
         return count
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[Unsaved]:
         """What was put until now, to be saved in this order, and then passed to `saved`."""
         return [part for file in self._opened for part in file.parts()]
 

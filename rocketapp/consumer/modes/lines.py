@@ -171,7 +171,10 @@ class OrderKeys:
         if not isinstance(subscription.order_by, str):
             return None
         key = subscription.topic, subscription.expression
-        return self._missing.setdefault(key, MissingKeys(partial(self._tell, subscription, subscription.order_by)))
+        found = self._missing.get(key)
+        if found is None:
+            found = self._missing[key] = MissingKeys(partial(self._tell, subscription, subscription.order_by))
+        return found
 
     def _tell(self, subscription: Subscription, name: str, count: int) -> None:
         self._observe(OrderKeyMissing(self._group, subscription.handler_name, subscription.topic, name, count))

@@ -324,7 +324,7 @@ class FakeCluster:
         wanted = subscriptions[0]
         if request.sys_flag & FLAG_SUBSCRIPTION and request.expression == "*":
             wanted = SubscriptionData(topic=request.topic)
-        answer = self._read(queue, request, wanted, command)
+        answer = self.answered(queue, request, wanted, command)
         if answer.code == ResponseCode.PULL_NOT_FOUND and request.sys_flag & 2:
             self._hold(queue, request, wanted, command, connection)
             return None
@@ -343,12 +343,12 @@ class FakeCluster:
         def wake() -> None:
             if not answered[0]:
                 answered[0] = True
-                connection.reply(self._read(queue, request, data, command))
+                connection.reply(self.answered(queue, request, data, command))
 
         self.held[queue].append(wake)
         self.loop.call_later(request.suspend_ms / 1000, wake)
 
-    def _read(self, queue: MessageQueue, request: PullRequest, data: SubscriptionData, command: Command) -> Command:
+    def answered(self, queue: MessageQueue, request: PullRequest, data: SubscriptionData, command: Command) -> Command:
         log, first, offset = self.log[queue], self.first[queue], request.offset
         code, after, body = 0, offset, b""
         if offset < first or offset > len(log) or (not log and offset):

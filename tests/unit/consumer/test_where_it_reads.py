@@ -601,8 +601,8 @@ class OfBatches(FakeCluster):
         for _ in range(3):
             self.store(queue, Record(queue.topic, items, sys_flag=NEED_UNWRAP | INNER_BATCH))
 
-    def _read(self, queue: MessageQueue, request: PullRequest, data: SubscriptionData, command: Command) -> Command:
-        answer, first = super()._read(queue, request, data, command), request.offset - request.offset % 3
+    def answered(self, queue: MessageQueue, request: PullRequest, data: SubscriptionData, command: Command) -> Command:
+        answer, first = super().answered(queue, request, data, command), request.offset - request.offset % 3
         if answer.body:
             answer.body = b"".join(map(encode_record, self.log[queue][first::3]))
             answer.fields = PullResponse(0, len(self.log[queue]), 0, len(self.log[queue])).to_fields()
