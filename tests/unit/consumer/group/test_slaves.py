@@ -115,7 +115,7 @@ class SlaveCluster(FakeCluster):
             fields = PullResponse(0, request.offset, slave.first, end).to_fields()
             return Command.response(command, ResponseCode.PULL_RETRY_IMMEDIATELY, fields=fields)
         few = replace(request, max_messages=min(32, end - request.offset))
-        return self._read(queue, few, wanted[0], command)
+        return self.answered(queue, few, wanted[0], command)
 
 
 class Taken(list[int]):
