@@ -15,6 +15,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import repeat
 from typing import Any
@@ -267,7 +268,7 @@ class ThreadWorkers:
         append = shares.setdefault(taker, []).append
         if at >= lease.certain_until or run.starts_nothing:
             return False
-        try:
+        with suppress(IndexError):  # nothing is left: other threads take from it too, and the loop may give it up
             if is_of_one and is_plain and check is None and not is_watched:
                 # Most messages: free ones of one handler need no look besides.
                 while at < turn_end:
@@ -321,8 +322,6 @@ class ThreadWorkers:
                     self._collect_soon()
                 if is_watched and (not is_done or at >= until or (not left % STINT and at >= turn_end)):
                     return False
-        except IndexError:
-            pass  # nothing is left: other threads take from it too, and the loop may give it up
         return False
 
     def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
