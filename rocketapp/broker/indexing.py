@@ -24,6 +24,7 @@ _SLICE = 200
 _PATIENCE = 10.0
 """Seconds that a question waits for an index that is behind. Then it is answered from what is there."""
 _LOOK = 0.1
+"""Seconds between looks of such a question whether there is room for more keys."""
 _MOST_AT_A_STOP = 200_000
 """Records that a stop reads, so that the next start need not."""
 _MOST_UNSAVED = 524_288

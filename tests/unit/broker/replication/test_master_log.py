@@ -283,9 +283,9 @@ async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: 
         assert await by_queue(first) == await by_queue(second)
 
 
-async def test_a_topic_that_is_deleted_and_made_again_between_two_rounds_shows_no_old_message(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def may_ask(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """A slave asks for its master's tables while this is set, as it is at first."""
     take_over, may_ask = master_tables.MasterTables.take_over, asyncio.Event()
     may_ask.set()
 
@@ -294,6 +294,12 @@ async def test_a_topic_that_is_deleted_and_made_again_between_two_rounds_shows_n
         await take_over(tables)
 
     monkeypatch.setattr(master_tables.MasterTables, "take_over", gated)
+    return may_ask
+
+
+async def test_a_topic_that_is_deleted_and_made_again_between_two_rounds_shows_no_old_message(
+    may_ask: asyncio.Event,
+) -> None:
     async with pair() as (first, second):
         for queue_id in range(4):
             await first.client.send("bills", b"old", queue_id=queue_id)
@@ -313,16 +319,8 @@ async def test_a_topic_that_is_deleted_and_made_again_between_two_rounds_shows_n
 
 
 async def test_in_its_place_no_offset_counts_of_a_topic_that_was_made_again_after_the_last_round(
-    monkeypatch: pytest.MonkeyPatch,
+    may_ask: asyncio.Event,
 ) -> None:
-    take_over, may_ask = master_tables.MasterTables.take_over, asyncio.Event()
-    may_ask.set()
-
-    async def gated(tables: master_tables.MasterTables) -> None:
-        await may_ask.wait()
-        await take_over(tables)
-
-    monkeypatch.setattr(master_tables.MasterTables, "take_over", gated)
     async with pair() as (first, second):
         for _ in range(5):
             await first.client.send("bills", b"old", queue_id=0)
