@@ -33,7 +33,7 @@ PARTS = ("consuming", "workers", "trace", "publishing", "latency", "idle", "brok
 FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly", "keyed": "async"}
 DRESSED = ("typed", "whole", "logged")
 """Async handlers with more around them: a typed payload; telemetry and idempotency; a log line for each message."""
-PUBLISHING = {"1": ("1", 24), "16": ("16", 6), "64": ("64", 6), "gathered": ("64", 6), "many": ("many", 2)}
+PUBLISHING = {"1": ("1", 24), "16": ("16", 6), "64": ("64", 6), "many": ("many", 2)}
 PUBLISHING |= {"one way": ("one way", 6), "sync": ("1", 24)}
 """Of every way to publish: the Java producer's way beside it, and which part of `--count` it sends (a 24th)."""
 

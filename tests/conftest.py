@@ -142,12 +142,12 @@ _APPS = tuple(
             "batch",
             "broadcast",
             "command_line",
-            "gathering",
             "keyed",
             "offsets",
             "operators",
             "poll",
             "rebalance",
+            "selection",
         ),
         *("roll_out", "send", "stopping", "tags"),
     )

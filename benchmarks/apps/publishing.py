@@ -1,9 +1,9 @@
 """The app whose publishing is measured: BENCH_COUNT messages of 1 KiB to BENCH_TOPIC, as BENCH_KIND says.
 
-`1`, `16`, `64`: 1, 16 or 64 calls of `publish` at once; `gathered`: 64 that share requests; `many`: `publish_many` of
-32; `one way`: without an answer; `sync`: `publish_sync` in one thread. A tenth of the messages goes before,
-unmeasured. Then one line of JSON goes to the file BENCH_RESULT. The file is copied to the directory it runs in, so
-that it is the same for another checkout's rocketapp.
+`1`, `16`, `64`: 1, 16 or 64 calls of `publish` at once; `many`: `publish_many` of 32; `one way`: without an answer;
+`sync`: `publish_sync` in one thread. A tenth of the messages goes before, unmeasured. Then one line of JSON goes to the
+file BENCH_RESULT. The file is copied to the directory it runs in, so that it is the same for another checkout's
+rocketapp.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rocketapp import RocketApp
 
 TOPIC, KIND = os.environ["BENCH_TOPIC"], os.environ["BENCH_KIND"]
 COUNT, RESULT = int(os.environ["BENCH_COUNT"]), Path(os.environ["BENCH_RESULT"])
-AT_ONCE = {"16": 16, "64": 64, "gathered": 64}
+AT_ONCE = {"16": 16, "64": 64}
 IN_BATCH = 32
 _BEFORE, _BEHIND = b'{"order_id":"A-1","amount":12.5,"note":"', b'"}'
 BODY = _BEFORE.ljust(1024 - len(_BEHIND), b"x") + _BEHIND
 """What the Java producer sends, too."""
 
-app = RocketApp("publishing", settings={"producer": {"gather": 0.001 if KIND == "gathered" else 0.0}})
+app = RocketApp("publishing")
 
 
 async def _publish(numbers: Iterator[int], took: list[float]) -> None:

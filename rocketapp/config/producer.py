@@ -39,16 +39,6 @@ class ProducerConfig:
         java="backPressureForAsyncSendSize",
         least=0,
     )
-    gather: float = option(
-        0.0,
-        "Seconds that a publish waits for others to share a request with, at most half of its timeout; 0: not at all.",
-        java="batchMaxDelayMs",
-        least=0.0,
-        most=30.0,
-    )
-    gather_bytes: int = option(
-        32_768, "Bytes of gathered messages that wait no longer.", java="batchMaxBytes", least=1024
-    )
     avoid_slow_brokers: bool = option(
         False,
         "Whether brokers that answered sends slowly or not at all are passed over for a while.",

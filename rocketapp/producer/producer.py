@@ -37,7 +37,7 @@ from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
 from rocketapp.producer.batches import BatchSequence, PreparedMessage, batch_sequences, may_share
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing, result_of, results_of
-from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has_wish, wished_queue
+from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has_wish
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
 from rocketapp.state.broker_latency import BrokerLatency
@@ -49,7 +49,6 @@ from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 
 # What few apps use is imported where it is made: every start would pay for it.
 if TYPE_CHECKING:
-    from rocketapp.producer.gathering import Gathering
     from rocketapp.producer.requests import Requests
     from rocketapp.producer.trace_writer import TraceWriter
 
@@ -97,18 +96,6 @@ class Producer:
             turns=self._turns,
             latency=latency,
         )
-        self._gathering: Gathering | None = None
-        if config.gather:
-            from rocketapp.producer.gathering import Gathering
-
-            self._gathering = Gathering(
-                self._attempts,
-                self._preparing,
-                turns=self._turns,
-                wait=config.gather,
-                most_bytes=min(config.gather_bytes, config.max_message_bytes),
-                tracing=self._tracing,
-            )
         self.transactions: Transactions = Transactions(
             client, group=group, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
         )
@@ -145,8 +132,6 @@ class Producer:
             self._tracing.start()
 
     async def stop(self) -> None:
-        if self._gathering is not None:
-            await self._gathering.stop()
         await self._attempts.stop()
         await self.transactions.stop()
         if self._requests is not None:
@@ -161,12 +146,6 @@ class Producer:
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
         """Where it is stored; SendRefused, SendUnknown. `timeout`: seconds in total, retries included."""
         limit = timeout or self._config.send_timeout
-        if self._gathering is not None and may_share(message):
-            self._preparing.check(message)
-            queue = None
-            if has_wish(message):
-                queue = wished_queue(message, await self._attempts.queues(message.topic, limit))
-            return await self._gathering.send(message, queue, limit)
         message_id, prepared = self._preparing.single(message)
         stored = await self._attempts.send(prepared, self._chooser(message), limit)
         if self._tracing is not None:

@@ -87,31 +87,27 @@ async def test_a_send_whose_turn_does_not_come_in_time_is_refused_and_later_ones
         await producer.send(message)
 
 
-@pytest.mark.parametrize("gather", [0.0, 0.001], ids=["alone", "gathered"])
-def test_what_is_unsent_is_bounded_also_when_callers_have_given_up(gather: float) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        cluster, clients, most, held = Cluster(), list[ClientInstance](), 4_194_304, [0]
-        limits = {"compression": "none", "gather": gather, "max_in_flight_bytes": most}
-        async with producing(cluster, clients=clients, **limits) as producer:
-            await producer.send(Outgoing(topic="t", body=b"x"))
-            broker = cluster.brokers[0].address
-            cluster.network.hold(broker)
+@in_virtual_time
+async def test_what_is_unsent_is_bounded_also_when_callers_have_given_up() -> None:
+    cluster, clients, most, held = Cluster(), list[ClientInstance](), 4_194_304, [0]
+    limits = {"compression": "none", "max_in_flight_bytes": most}
+    async with producing(cluster, clients=clients, **limits) as producer:
+        await producer.send(Outgoing(topic="t", body=b"x"))
+        broker = cluster.brokers[0].address
+        cluster.network.hold(broker)
 
-            async def one() -> None:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.005):
-                        await producer.send(Outgoing(topic="t", body=Body(65_536, held)))
+        async def one() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.005):
+                    await producer.send(Outgoing(topic="t", body=Body(65_536, held)))
 
-            for _ in range(16):
-                await asyncio.gather(*(one() for _ in range(40)))  # 40 MiB in total
-            await asyncio.sleep(0.001)
-            connection = clients[0].living_connection(broker)
-            assert connection is not None and connection.unsent + held[0] < most
-            cluster.network.release(broker)
-            await producer.send(Outgoing(topic="t", body=b"y"))
-
-    run()
+        for _ in range(16):
+            await asyncio.gather(*(one() for _ in range(40)))  # 40 MiB in total
+        await asyncio.sleep(0.001)
+        connection = clients[0].living_connection(broker)
+        assert connection is not None and connection.unsent + held[0] < most
+        cluster.network.release(broker)
+        await producer.send(Outgoing(topic="t", body=b"y"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.sampled_from([1e6, 0.5, -0.3])), max_size=30))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,27 +84,23 @@ def test_a_topic_to_create_has_the_lesser_number_of_queues_and_retry_topics_one(
     assert len(queues_to_create("%DLQ%g", default, 4)) == 2
 
 
-@pytest.mark.parametrize("gather", [0.0, 0.001])
-def test_a_function_chooses_among_the_sorted_queues_once_for_all_attempts(gather: float) -> None:
-    @in_virtual_time
-    async def run() -> None:
-        cluster, given = Cluster(brokers=2), []
-        cluster.brokers[1].answers[RequestCode.SEND_MESSAGE_V2] = refuse(2, "busy")
+@in_virtual_time
+async def test_a_function_chooses_among_the_sorted_queues_once_for_all_attempts() -> None:
+    cluster, given = Cluster(brokers=2), []
+    cluster.brokers[1].answers[RequestCode.SEND_MESSAGE_V2] = refuse(2, "busy")
 
-        def last(queues: Sequence[MessageQueue]) -> MessageQueue:
-            given.append(list(queues))
-            return queues[-1]
+    def last(queues: Sequence[MessageQueue]) -> MessageQueue:
+        given.append(list(queues))
+        return queues[-1]
 
-        async with producing(cluster, gather=gather) as producer:
-            message = Outgoing(topic="t", body=b"x", select=last)
-            assert "busy" in str(await outcome(producer.send(message)))
-            everything = [MessageQueue("t", name, number) for name in ("broker-a", "broker-b") for number in range(4)]
-            assert given == [everything]
-            cluster.brokers[1].answers[RequestCode.SEND_MESSAGE_V2] = cluster.brokers[1].store
-            results = [*await producer.send_many([message]), await producer.send(message)]
-            assert {result.queue for result in results} == {everything[-1]}
-
-    run()
+    async with producing(cluster) as producer:
+        message = Outgoing(topic="t", body=b"x", select=last)
+        assert "busy" in str(await outcome(producer.send(message)))
+        everything = [MessageQueue("t", name, number) for name in ("broker-a", "broker-b") for number in range(4)]
+        assert given == [everything]
+        cluster.brokers[1].answers[RequestCode.SEND_MESSAGE_V2] = cluster.brokers[1].store
+        results = [*await producer.send_many([message]), await producer.send(message)]
+        assert {result.queue for result in results} == {everything[-1]}
 
 
 @in_virtual_time

@@ -94,13 +94,12 @@ def test_a_broker_that_wants_no_trace_of_a_message_gets_none(said: dict[str, Any
     story()
 
 
-def test_gathered_messages_and_what_waits_at_the_stop_are_written() -> None:
+def test_messages_that_share_a_request_and_what_waits_at_the_stop_are_written() -> None:
     @in_virtual_time
     async def story() -> None:
         cluster = new_cluster()
-        async with producing(cluster, trace_topic=TRACES, gather=0.01) as producer:
-            sends = (producer.send(Outgoing(topic="t", body=b"x")) for _ in range(3))
-            results = await asyncio.gather(*sends)
+        async with producing(cluster, trace_topic=TRACES) as producer:
+            results = await producer.send_many([Outgoing(topic="t", body=b"x")] * 3)
             assert written(cluster) == []
         assert [record.message_id for record in written(cluster)] == [result.message_id for result in results]
 

@@ -1,11 +1,9 @@
-"""Which queue a message goes to, and messages that were gathered: stored where their results say, keys in order."""
+"""Which queue a message goes to: by its key, by name, or chosen by a function."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-
-import pytest
 
 from rocketapp import Client, MessageQueue, SendResult
 from tests.conftest import on_apache
@@ -23,7 +21,6 @@ KEYS = [
     *(f"customer-{number}" for number in range(40)),
 ]
 """The hash of the fourth one is Java's least Integer, which has no absolute value."""
-GATHERED = {"producer": {"gather": 0.01}}
 
 
 @on_apache
@@ -40,10 +37,7 @@ def test_keys_go_to_the_queues_of_javas_selector(cluster: Cluster, java: JavaCli
 
 
 @on_apache
-@pytest.mark.parametrize("settings", [{}, GATHERED], ids=["each by itself", "gathered"])
-def test_a_queue_is_named_or_chosen_by_a_function(
-    cluster: Cluster, java: JavaClient, topic: str, settings: dict[str, dict[str, float]]
-) -> None:
+def test_a_queue_is_named_or_chosen_by_a_function(cluster: Cluster, java: JavaClient, topic: str) -> None:
     java.create_topic(topic, 4)
     given: list[int] = []
 
@@ -52,7 +46,7 @@ def test_a_queue_is_named_or_chosen_by_a_function(
         return queues[2]
 
     async def story() -> None:
-        async with Client(cluster.name_server, settings=settings) as client:
+        async with Client(cluster.name_server) as client:
             first = await client.publish(topic, "0", queue=third)
             await asyncio.gather(*(client.publish(topic, str(number), queue=first.queue) for number in range(1, 9)))
             await client.publish_many(topic, ["9"], queue=third)
@@ -62,29 +56,3 @@ def test_a_queue_is_named_or_chosen_by_a_function(
     assert sorted((one["queue"], int(one["body"])) for one in java.read(topic, least=10)) == [
         (2, number) for number in range(10)
     ]
-
-
-@on_apache
-def test_gathered_messages_are_where_their_results_say_and_keys_keep_their_order(
-    cluster: Cluster, java: JavaClient, topic: str
-) -> None:
-    java.create_topic(topic, 4)
-
-    async def story() -> list[SendResult]:
-        async with Client(cluster.name_server, settings=GATHERED) as client:
-
-            async def one(number: int) -> SendResult:
-                key = f"k{number % 8}" if number % 2 else None
-                return await client.publish(topic, str(number), order_key=key, keys=[key or "none"], tag="t")
-
-            return await asyncio.gather(*map(one, range(1000)))
-
-    results = asyncio.run(story())
-    messages = java.read(topic, least=1000)
-    places = {(one["queue"], one["offset"]): int(one["body"]) for one in messages}
-    assert [places[result.queue.queue_id, result.queue_offset] for result in results] == list(range(1000))
-    assert {one["tag"] for one in messages} == {"t"}
-    for key in ("k1", "k3", "k5", "k7"):
-        mine = sorted((one["queue"], one["offset"], int(one["body"])) for one in messages if one["keys"] == key)
-        assert len(mine) == 125 and len({queue for queue, _, _ in mine}) == 1
-        assert [number for _, _, number in mine] == sorted(number for _, _, number in mine)
