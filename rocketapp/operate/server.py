@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import io
 import ipaddress
 import logging
+import re
 import socket
 import threading
 from email.utils import formatdate
 from http import HTTPStatus
-from http.client import HTTPException, parse_headers
 from typing import Any
 
-from rocketapp.operate.gate import Answer, Request, Response
+from rocketapp.operate.gate import Answer, Request, Response, text
 from rocketapp.scripts.sync_client import LoopThread
 
 MOST_BYTES = 16 * 1024
@@ -30,6 +29,8 @@ MOST_AT_ONCE = 16
 BACKLOG = 32
 """Connections that wait to be accepted."""
 _METHODS = ("GET", "HEAD", "POST")
+_FIELD = r"([!#-'*+.^-z|~A-Z0-9-]+):([^\0\r\n]*)\r\n"
+_HEAD = re.compile(rf"([A-Z]+) ([!->@-~]+)\??([!-~]*) HTTP/1\.[0-9]\r\n((?:{_FIELD})*)\r\n")
 _ALWAYS = {
     "Server": "rocketapp",
     "Cache-Control": "no-store",
@@ -111,9 +112,9 @@ class OperatorServer:
             async with asyncio.timeout(LONGEST):
                 peer = writer.get_extra_info("peername")[0]
                 request = await _read(reader, str(ipaddress.ip_address(peer.partition("%")[0])))
-            response = _refused(request) if isinstance(request, int) else await self._answered(request)
+            response = request if isinstance(request, Response) else await self._answered(request)
             async with asyncio.timeout(LONGEST):
-                writer.write(_encoded(response, has_body=isinstance(request, int) or request.method != "HEAD"))
+                writer.write(_encoded(response, has_body=isinstance(request, Response) or request.method != "HEAD"))
                 writer.close()
                 await writer.wait_closed()
         except (OSError, EOFError, asyncio.LimitOverrunError, asyncio.CancelledError) as error:
@@ -151,29 +152,34 @@ class OperatorServer:
         return await response
 
 
-async def _read(reader: asyncio.StreamReader, peer: str) -> Request | int:
-    """One request, or the status with which it is refused. Raises EOFError and LimitOverrunError for a part of one."""
-    first, _, rest = (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")
-    try:
-        method, target, _version = first.decode("latin-1").split(" ")
-        headers = {name.lower(): value for name, value in parse_headers(io.BytesIO(rest)).items()}
-    except (ValueError, HTTPException):
-        return HTTPStatus.BAD_REQUEST
+async def _read(reader: asyncio.StreamReader, peer: str) -> Request | Response:
+    """One request, or why it is none. Raises EOFError and LimitOverrunError for a part of one."""
+    head = line = ""
+    while line != "\r\n":
+        line = (await reader.readuntil(b"\n")).decode("latin-1")
+        head += line
+        if len(head) > MOST_BYTES:
+            raise asyncio.LimitOverrunError("the head is too long", len(head))
+        if not line.endswith("\r\n"):
+            break
+    asked = _HEAD.fullmatch(head)
+    if asked is None:
+        return text(400, "this is no request of HTTP/1: each line ends with CR and LF, each header is name: value")
+    method, path, query, fields = asked.groups()[:4]
+    headers = dict[str, str]()
+    for name, value in re.findall(_FIELD, fields):
+        # A list, as the standard says: two lengths are no number, and two hosts no name.
+        known = headers.get(name.lower())
+        headers[name.lower()] = value.strip(" \t") if known is None else f"{known},{value}"
     if method not in _METHODS:
-        return HTTPStatus.NOT_IMPLEMENTED
+        return text(501, f"there are {', '.join(_METHODS)}")
     length = headers.get("content-length", "") if method == "POST" else "0"
     if "transfer-encoding" in headers or not (length.isascii() and length.isdigit()):
-        return HTTPStatus.LENGTH_REQUIRED
+        return text(411, "give one Content-Length, and the form in one piece")
     if int(length[:10]) > MOST_BODY:
-        return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        return text(413, f"a form has at most {MOST_BODY} bytes")
     body = await reader.readexactly(int(length))
-    path, _, query = target.partition("?")
     return Request(method=method, path=path, query=query, headers=headers, body=body, peer=peer)
-
-
-def _refused(status: int) -> Response:
-    """Plain text, without a word of the request."""
-    return Response(status=status, body=f"{status:d}\n".encode(), content_type="text/plain")
 
 
 def _encoded(response: Response, *, has_body: bool) -> bytes:
