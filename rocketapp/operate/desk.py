@@ -120,9 +120,12 @@ class Desk:
             raise SetupError("", "no handler of the app is in this group")
         return self._answer_of("replay", group=group, cluster=clusters[0], id=identity)
 
-    def try_handler(self, handler: str, topic: str, body: str, tag: str) -> str:
-        """Call a handler with one message, without a broker: the outcome. Raises SetupError with what went wrong."""
-        return self._answer_of("try", handler=handler, topic=topic, body=body, tag=tag)
+    def try_handler(self, handler: str, body: str, tag: str) -> str:
+        """Call a handler, `name topic group`, with one message, without a broker: the outcome.
+
+        Raises SetupError with what went wrong.
+        """
+        return self._answer_of("try", handler=handler, body=body, tag=tag)
 
     def _answer_of(self, call: str, **fields: str) -> str:
         """What the first process answers that is there."""

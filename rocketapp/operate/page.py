@@ -75,11 +75,9 @@ def page_of_outcome(now: Now, title: str, text: str) -> str:
 def page_of_try(now: Now, given: Mapping[str, str], outcome: str = "") -> str:
     """A form for one message to one handler, filled with what was given before, and the outcome of that."""
     chosen = given.get("handler", "")
-    known = {f"{one.name} {one.topic}": one for group in now.snapshot.groups for one in group.handlers}
+    known = (f"{one.name} {one.topic} {group.group}" for group in now.snapshot.groups for one in group.handlers)
     options = "".join(
-        f'<option value="{escape(value)}"{" selected" if value == chosen else ""}>'
-        f"{escape(one.name)} at {escape(one.topic)}</option>"
-        for value, one in known.items()
+        f"<option{' selected' if one == chosen else ''}>{escape(one)}</option>" for one in dict.fromkeys(known)
     )
     told = f"<pre>{escape(outcome)}</pre>" if outcome else ""
     tag, body = escape(given.get("tag", "")), escape(given.get("body", ""))
@@ -87,7 +85,7 @@ def page_of_try(now: Now, given: Mapping[str, str], outcome: str = "") -> str:
         "Calls a handler of this process with one message, without a broker. What it publishes is shown and not sent;"
     )
     form = (
-        f'<label>Handler <select name="handler">{options}</select></label>'
+        f'<label>Handler, topic and group <select name="handler">{options}</select></label>'
         f'<label>Tag <input name="tag" value="{tag}"></label>'
         f'<label>Body <textarea name="body" rows="8" spellcheck="false">\n{body}</textarea></label>'
     )

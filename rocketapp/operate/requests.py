@@ -146,8 +146,7 @@ def _try(desk: Desk, given: Mapping[str, str]) -> Response:
 
     if not desk.now().may_try:
         return text(403, _NO_TRY)
-    handler, _, topic = given["handler"].rpartition(" ")
-    status, outcome = outcome_of(lambda: desk.try_handler(handler, topic, given["body"], given["tag"]))
+    status, outcome = outcome_of(lambda: desk.try_handler(given["handler"], given["body"], given["tag"]))
     return html(page_of_try(desk.now(), given, outcome), status)
 
 

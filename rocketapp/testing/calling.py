@@ -89,6 +89,8 @@ class CallOptions(TypedDict, total=False):
     """The app that has the handler; without one it is called as if it were the only handler of an app."""
     topic: str | None
     """Tells subscriptions apart when the handler has several."""
+    group: str | None
+    """The same, for several of one topic."""
     published: list[Published] | None
     """Receives what the handler publishes."""
     settings: Mapping[str, Mapping[str, Any]] | None
@@ -109,7 +111,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     item: a Message (`make_message`), or a payload, which becomes the body of one, encoded as the app publishes it; for
     a batch a list of them.
     app: the app that has the handler; without one it is called as if it were the only handler of an app.
-    topic: tells subscriptions apart when the handler has several.
+    topic, group: tell subscriptions apart when the handler has several.
     published: receives what the handler publishes.
     settings: options by table, as those of `TestApp`; RuntimeError when the app runs with others.
 
@@ -124,7 +126,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     if app is None:
         app = _app_of(handler, batch=len(item) if is_batch else None)
     async with prepared(app, options.get("settings") or {}) as handlers:
-        declaration = _declared_handler(app, handler, options.get("topic"), handlers)
+        declaration = _declared_handler(app, handler, options, handlers)
         subscription = declaration.subscription
         if declaration.is_polled:
             raise LookupError(f"{subscription.handler_name} pulls its messages, and is called with none: use TestApp")
@@ -183,13 +185,20 @@ def _app_of(handler: Callable[..., Any], *, batch: int | None) -> RocketApp:
 
 
 def _declared_handler(
-    app: RocketApp, function: Callable[..., Any], topic: str | None, handlers: Sequence[Declaration]
+    app: RocketApp, function: Callable[..., Any], chosen: CallOptions, handlers: Sequence[Declaration]
 ) -> Declaration:
+    topic, group = chosen.get("topic"), chosen.get("group")
     # Each look at a method makes another object of it.
-    found = [one for one in handlers if one.function == function and topic in (None, one.subscription.topic)]
+    found = [
+        one
+        for one in handlers
+        if one.function == function
+        and topic in (None, one.subscription.topic)
+        and group in (None, one.subscription.group)
+    ]
     if len(found) != 1:
-        known = ", ".join(one.subscription.topic for one in found)
-        problem = f"subscribes {known}: choose one with topic=" if found else f"is not a handler of {app!r}"
+        known = ", ".join(f"{one.subscription.topic} in group {one.subscription.group}" for one in found)
+        problem = f"subscribes {known}: choose one with topic= and group=" if found else f"is not a handler of {app!r}"
         raise LookupError(f"{getattr(function, '__qualname__', function)} {problem}")
     return found[0]
 

@@ -76,19 +76,18 @@ async def _called(app: RocketApp, settings: Settings, fields: Mapping[str, Any],
     from rocketapp.app.declare.phases import handlers_of
     from rocketapp.testing import call, make_message
 
-    name, topic = fields["handler"], fields["topic"]
-    known = [
-        one
+    known = {
+        f"{one.subscription.handler_name} {one.subscription.topic} {one.subscription.group}": one
         for one in handlers_of(app, settings)
-        if (one.subscription.handler_name, one.subscription.topic) == (name, topic)
-    ]
-    if not known:
-        raise SetupError("", f"no handler {name} takes topic {topic}")
-    subscription = known[0].subscription
+    }
+    if (found := known.get(fields["handler"])) is None:
+        raise SetupError("", f"there is no handler {fields['handler']}: give its name, its topic and its group")
+    subscription = found.subscription
+    topic, group = subscription.topic, subscription.group
     tag = fields["tag"] or min(subscription.tags, default=None)
     message = make_message(fields["body"].encode(), topic=topic, tag=tag)
     item = message if subscription.batch is None else [message]
-    outcome: Any = await call(known[0].function, item, app=app, topic=topic, published=published)
+    outcome: Any = await call(found.function, item, app=app, topic=topic, group=group, published=published)
     return outcome if subscription.batch is None else outcome[0]
 
 

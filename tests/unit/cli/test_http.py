@@ -78,8 +78,8 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
     assert "was replayed" in again.out
 
     counted = http.metrics()["rocketapp_handler_done_total"]
-    assert "done" in http.post("/try", handler="app:settle orders", tag="", body="tried").text
-    assert "dead letter: it is bad" in http.post("/try", handler="app:settle orders", tag="", body="bad").text
+    assert "done" in http.post("/try", handler="app:settle orders shop", tag="", body="tried").text
+    assert "dead letter: it is bad" in http.post("/try", handler="app:settle orders shop", tag="", body="bad").text
     one.says("settled tried")
     assert http.metrics()["rocketapp_handler_done_total"] == counted
 

@@ -117,7 +117,7 @@ def test_its_form_tries_a_handler_and_shows_the_outcome(browser: Browser, addres
     browser.type("textarea", EVIL)
     browser.click("form button")
     wait_until(lambda: f"Done: {EVIL}" in browser.text(), "the outcome")
-    assert desk.changes == [(f"try {EVIL}", "orders", "app:settle")]
+    assert desk.changes == [("try", "app:settle orders shop", EVIL)]
     assert [line for line in browser.complaints() if "favicon" not in line] == []
 
 

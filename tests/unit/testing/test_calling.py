@@ -122,6 +122,20 @@ async def test_a_function_that_is_no_handler_of_the_app_is_refused() -> None:
         await call(print, b"", app=RocketApp("shop"))
 
 
+async def test_one_of_two_groups_that_a_handler_is_in_is_chosen() -> None:
+    app, handled = RocketApp("shop"), list[str]()
+
+    @app.subscribe("orders")
+    @app.subscribe("orders", group="audit")
+    async def settle(context: Context) -> None:
+        handled.append(context.group)
+
+    assert await call(settle, b"", app=app, topic="orders", group="audit") == Done()
+    assert handled == ["audit"]
+    with pytest.raises(LookupError, match="subscribes orders in group audit, orders in group shop: choose one with"):
+        await call(settle, b"", app=app)
+
+
 async def test_a_polled_handler_is_refused_with_what_to_use() -> None:
     app = RocketApp("shop")
 
@@ -163,7 +177,7 @@ async def test_a_cluster_that_the_app_does_not_name_is_refused_as_by_a_running_a
 
 
 async def test_a_misspelt_keyword_is_refused_instead_of_collecting_nothing() -> None:
-    with pytest.raises(TypeError, match="call takes no keyword 'publised': it takes app, topic, published"):
+    with pytest.raises(TypeError, match="call takes no keyword 'publised': it takes app, topic, group, published"):
         await call(print, b"", publised=[])  # type: ignore[call-overload]
 
 
