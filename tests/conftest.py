@@ -11,7 +11,6 @@ import gc
 import itertools
 import logging
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
@@ -22,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.own_thread import check_threads
+from tests.parts import ByPart, OnlyWhatWaits, is_to_wait, length, shares
 from tests.peers import toolchain
 from tests.peers.clusters import LOCK_EXPIRY, SHARE, Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         turns = Turns(toolchain.CACHE)
         config.pluginmanager.register(turns)
         config.add_cleanup(turns.close)
+        if is_to_wait(config):
+            config.pluginmanager.register(OnlyWhatWaits())
 
 
 def _required() -> bool:
@@ -78,96 +80,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     In several processes long parts go first, so that all processes end at about the same time.
     """
-    items.sort(key=_length if hasattr(config, "workerinput") else _needs_real_parts)
+    items.sort(key=length if hasattr(config, "workerinput") else _needs_real_parts)
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two processes compute, all others run what mostly waits; one that has nothing left of its kind helps out.
-
-    What shares a part that is slow to start stays together, in the order of collection.
-    """
-    from xdist.scheduler import LoadScopeScheduling
-
-    config.option.loadscopereorder = False
-
-    class ByPart(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return shares(nodeid)
-
-        def _assign_work_unit(self, node: Any) -> None:
-            is_waiting = self.nodes.index(node) >= _COMPUTING
-            own = (part for part, tests in self.workqueue.items() if mostly_waits(next(iter(tests))) is is_waiting)
-            self.workqueue.move_to_end(next(own, next(iter(self.workqueue))), last=False)
-            super()._assign_work_unit(node)
-
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPart:
     return ByPart(config, log)
-
-
-_COMPUTING = 2
-"""Processes for what needs a core of its own."""
-_WAITING = (
-    "tests/faults/test_faults",
-    "tests/conformance/test_replication",
-    "tests/conformance/",
-    "tests/faults/test_embedded_faults",
-    "contrib/rocketapp-lake/tests/sink/test_kills",
-    "contrib/rocketapp-lake/tests/sink/test_restarts",
-    "contrib/rocketapp-sqlalchemy/tests/test_outbox",
-    "tests/unit/cli/",
-    "tests/unit/testing/test_contracts",
-)
-"""Rooms that mostly wait, the longest first: for brokers, for processes that start and for time that passes."""
-_OWN_BROKERS = tuple(
-    f"tests/conformance/test_{name}.py"
-    for name in ("access_keys", "admin_tool", "moving_up", "old_topics", "registration", "security", "users")
-)
-"""They ask nothing of the brokers that others share: each is a part of its own."""
-_LONG = (
-    "contrib/rocketapp-pyspark/",
-    "contrib/rocketapp-lake/",
-    "tests/simulation/test_seeds",
-    "tests/simulation/",
-    "tests/templates/",
-    "tests/docs/",
-    "tests/typing/",
-    "tests/property/",
-)
-"""Rooms that compute for long, the longest first."""
-_APPS = tuple(
-    f"tests/conformance/test_{name}.py"
-    for name in (
-        *(
-            "admin",
-            "batch",
-            "broadcast",
-            "command_line",
-            "keyed",
-            "offsets",
-            "operators",
-            "poll",
-            "rebalance",
-            "selection",
-        ),
-        *("roll_out", "send", "stopping", "tags"),
-    )
-)
-"""Conformance mostly of our own apps; `send` is not `send_back`. `operators` changes a setting of the broker while
-`admin` must not run."""
-_ONE_BY_ONE = (
-    "tests/conformance/test_replication",
-    *(
-        f"tests/unit/cli/test_{name}"
-        for name in ("bad_inputs", "crashes", "reload", "run", "service_manager", "workers")
-    ),
-)
-"""Files whose tests share nothing: each goes to the process that is free, so that all end at about the same time."""
-_WITH_SPARK = (
-    "contrib/rocketapp-pyspark/tests/source/",
-    "contrib/rocketapp-pyspark/tests/pipeline/test_pages",
-    "contrib/rocketapp-pyspark/tests/sink/",
-)
-"""They share one session of Spark, or one broker that it reads."""
 
 
 _PROCESSES = {
@@ -201,39 +119,16 @@ _WITH_PROCESSES = (
 """Other tests that start processes without such a fixture."""
 
 
-def mostly_waits(nodeid: str) -> bool:
-    """Whether a test mostly waits."""
-    return nodeid.startswith(_WAITING)
-
-
-def shares(nodeid: str) -> str:
-    """What a test runs together with: a part of conformance, all with Spark, otherwise its file.
-
-    Parts of conformance are about equally long, and each needs one broker: Java members and long waits on Apache
-    RocketMQ, the same on the embedded broker, and apps of ours on Apache RocketMQ.
-    """
-    if nodeid.startswith(_ONE_BY_ONE):
-        return nodeid
-    if nodeid.startswith("tests/conformance/"):
-        if nodeid.startswith(_OWN_BROKERS) and "[embedded]" not in nodeid:
-            return nodeid.partition("::")[0]
-        if re.search(r"[\[-]embedded[\]-]", nodeid):
-            return "the embedded broker"
-        return "apps on Apache RocketMQ" if nodeid.startswith(_APPS) else "Apache RocketMQ"
-    return "Spark" if nodeid.startswith(_WITH_SPARK) else nodeid.partition("::")[0]
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is collected stays to the end: the garbage collector, which took a third of the time of tests in this
-    process, need not walk through it again and again.
+    process, need not walk through it, not even once.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
 
 
@@ -309,16 +204,6 @@ def _mark(item: pytest.Item) -> None:
 def _needs_real_parts(item: pytest.Item) -> bool:
     names = getattr(item, "fixturenames", ())
     return not {"apache", "embedded", "cluster", "peer"}.isdisjoint(names)
-
-
-def _length(item: pytest.Item) -> tuple[int, bool]:
-    """The place of its room among the long ones; after them come all others.
-
-    Within a room those come last that read what long waits have brought, or that fill the end of the run.
-    """
-    rooms = (*_WAITING, *_LONG)
-    place = next((place for place, room in enumerate(rooms) if item.nodeid.startswith(room)), len(rooms))
-    return place, "waits" in getattr(item, "fixturenames", ()) or item.nodeid.startswith(_ONE_BY_ONE)
 
 
 @pytest.fixture(scope="session")

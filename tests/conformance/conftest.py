@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tests.conformance.long_waits import LongWaits
-from tests.conftest import shares
+from tests.parts import shares
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import Peer
 
