@@ -50,9 +50,8 @@ from rocketapp.broker.processors.transactions import TransactionProcessor
 from rocketapp.broker.replication.master import Master
 from rocketapp.broker.replication.master_log import MasterLog
 from rocketapp.broker.replication.master_tables import MasterTables
-from rocketapp.broker.replication.refusing import of_slave
 from rocketapp.broker.replication.replies import ReplicatedReplies
-from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.request_dispatch import of_slave
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.scrub import Scrub
@@ -68,6 +67,7 @@ from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
+from rocketapp.transport.answers import Row, table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import join_address, split_address
@@ -202,33 +202,34 @@ class Broker:
 
     # Serving.
 
-    def table(self) -> dict[int, Process]:
-        """Request code -> processor."""
+    def table(self) -> dict[int, Row]:
+        """What it answers, by request code."""
         core, sends = self._core, SendProcessor(self._core)
-        table = {
-            **sends.table(),
-            **SendBackProcessor(core).table(),
-            **self._pulls.table(),
-            **self._held_pops.table(),
-            **AssignmentProcessor(core, self._saving.modes).table(),
-            **OffsetProcessor(core, self._answer_held).table(),
-            **QueryProcessor(core, self._index, self._indexing).table(),
-            **self._clients.table(),
-            **self._transactions.table(),
-            **RecallProcessor(core).table(),
-            **ReplyProcessor(core, sends).table(),
-            **LockProcessor(core).table(),
-            **TopicProcessor(core, self.facts, self._topic_gone, self._delete_stored).table(),
-            **GroupProcessor(core).table(),
-            **RuntimeProcessor(core, self._loop.time()).table(),
-        }
+        table = table_of(
+            sends,
+            SendBackProcessor(core),
+            self._pulls,
+            self._held_pops,
+            AssignmentProcessor(core, self._saving.modes),
+            OffsetProcessor(core, self._answer_held),
+            QueryProcessor(core, self._index, self._indexing),
+            self._clients,
+            self._transactions,
+            RecallProcessor(core),
+            ReplyProcessor(core, sends),
+            LockProcessor(core),
+            TopicProcessor(core, self.facts, self._topic_gone, self._delete_stored),
+            GroupProcessor(core),
+            RuntimeProcessor(core, self._loop.time()),
+        )
         if self.master is not None or core.store.is_copy:
-            table |= ReplicationProcessor(core, self.master, self._flusher, self._tasks, self._log_address).table()
+            replication = ReplicationProcessor(core, self.master, self._flusher, self._log_address)
+            table |= table_of(replication, tasks=self._tasks)
         return self._flusher.holding(of_slave(table) if core.store.is_copy else table)
 
-    def access_table(self, permissions: Permissions) -> dict[int, Process]:
+    def access_table(self, permissions: Permissions) -> dict[int, Row]:
         """The processors that show and change who may do what."""
-        return AccessProcessor(permissions, self._flusher, self._tasks).table()
+        return table_of(AccessProcessor(permissions, self._flusher), tasks=self._tasks)
 
     def connection_lost(self, connection: Connection) -> None:
         self._pulls.connection_lost(connection)

@@ -15,13 +15,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from rocketapp.broker.request_dispatch import Process, check_answer, not_stored
+from rocketapp.broker.request_dispatch import check_answer
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.consume_queues import Queues
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.transport.answers import Process, Row, response_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
@@ -61,7 +62,7 @@ class _Reply:
             self._answer(self._end, self._connection, self._command, self._response)
         else:
             is_unknown = error.is_unknown or self._end > 0
-            self._connection.reply(not_stored(self._command, StoreError(error.problem, is_unknown)))
+            self._connection.reply(response_of(self._command, StoreError(error.problem, is_unknown)))
 
 
 class Flusher:
@@ -153,9 +154,9 @@ class Flusher:
         finally:
             store.deleted(doomed)
 
-    def holding(self, table: Mapping[int, Process]) -> dict[int, Process]:
+    def holding(self, table: Mapping[int, Row]) -> dict[int, Row]:
         """The same processors, whose replies wait until what they appended or changed is durable."""
-        return {code: self._hold(process) for code, process in table.items()}
+        return {code: row._replace(process=self._hold(row.process)) for code, row in table.items()}
 
     async def answer(self) -> None:
         """Flush whenever replies wait, and let them go; until cancelled."""
@@ -181,7 +182,8 @@ class Flusher:
             before = store.end_position
             response = process(connection, command)
             has_appended = store.end_position != before
-            if response is None or (self._changes == self._written and not (is_sync and has_appended)):
+            waits = self._changes != self._written or (is_sync and has_appended)
+            if response is None or not waits or command.is_one_way:
                 return response
             check_answer(response)
             end = store.end_position if has_appended else 0

@@ -16,10 +16,11 @@ from typing import NoReturn
 
 import msgspec
 
-from rocketapp.broker.needs import FOR_EVERYBODY, Need, needs_of
+from rocketapp.broker.needs import needs_of
 from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, ConfigError
+from rocketapp.transport.answers import FOR_EVERYBODY, Need, Needs
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
@@ -199,15 +200,15 @@ class Permissions:
         account = self._accounts.get((command.fields or {}).get(ACCESS_KEY, ""))
         return account is not None and account.is_super
 
-    def check(self, connection: Connection, command: Command) -> None:
+    def check(self, connection: Connection, command: Command, needs: Needs) -> None:
         """Raises BrokerError 16 unless the request is signed by a user that may make it, or is one for everybody."""
-        if command.code in FOR_EVERYBODY:
+        if needs is FOR_EVERYBODY:
             return
         account = self._signer(command)
         if account.is_super or self._everything:
             return
         ip = split_address(connection.peer)[0]
-        for need in needs_of(command, self._cluster):
+        for need in needs_of(needs, command, self._cluster):
             grant = account.first(need, ip)
             if grant is None or not grant.is_allowed:
                 why = "no matched policies" if grant is None else "the decision is deny"

@@ -1,9 +1,8 @@
 """Which processor answers which request code.
 
-Every request gets an answer, and no request can stop the server: a refusal is answered with its code,
-unreadable fields with 1, an unknown code with 3. Where access keys are asked for, this is the place where
-they are checked, whatever the code. Every answer to a send contains fields, because the Java client reads MSG_REGION
-and TRACE_ON from them without checking that they exist.
+Every request gets an answer, and no request can stop the server: an unknown code is answered with 3, and what is
+refused as `transport.answers` says. Where access keys are asked for, this is the place where they are checked, whatever
+the code.
 """
 
 from __future__ import annotations
@@ -12,25 +11,15 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from rocketapp.errors import BrokerError, ProtocolError, StoreError
+from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.transport.answers import UNKNOWN, Needs, Row, response_of
 from rocketapp.transport.connection import Connection, not_supported
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.requests.send import FAILURE_FIELDS
+from rocketapp.wire.requests.send import SENDS
 
-Process = Callable[[Connection, Command], Command | None]
-Check = Callable[[Connection, Command], None]
+Check = Callable[[Connection, Command, Needs], None]
 """Raises BrokerError for a request that its sender may not make."""
-
-SENDS = frozenset(
-    {
-        RequestCode.SEND_MESSAGE,
-        RequestCode.SEND_MESSAGE_V2,
-        RequestCode.SEND_BATCH_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE,
-        RequestCode.SEND_REPLY_MESSAGE_V2,
-    }
-)
 
 _LARGE_BODIES = SENDS | {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
 """A message, and the queues of a topic: these bodies may be as large as a frame."""
@@ -43,42 +32,45 @@ _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
 class RequestDispatch:
     """Request code -> processor."""
 
-    def __init__(self, *tables: Mapping[int, Process], check: Check | None = None) -> None:
+    def __init__(self, *tables: Mapping[int, Row], check: Check | None = None) -> None:
         self._check = check
-        self._processors: dict[int, Process] = {}
+        self._rows: dict[int, Row] = {}
         for table in tables:
-            for code, process in table.items():
-                if code in self._processors:
+            for code, row in table.items():
+                if code in self._rows:
                     raise ValueError(f"request code {int(code)} has two processors")
-                self._processors[int(code)] = process
+                self._rows[int(code)] = row
 
     def __repr__(self) -> str:
-        return f"<RequestDispatch {len(self._processors)} request codes>"
+        return f"<RequestDispatch {len(self._rows)} request codes>"
 
     def serve(self, connection: Connection, command: Command) -> Command | None:
         """Answer one request; None when it is answered later or never."""
-        process = self._processors.get(command.code)
+        row = self._rows.get(command.code)
         try:
-            if process is not None and len(command.body) > _MOST_FASTJSON_BYTES:
+            if row is not None and len(command.body) > _MOST_FASTJSON_BYTES:
                 _check_body(command)
             if self._check is not None:
-                self._check(connection, command)
-            if process is None:
-                return _refusal(command, not_supported(command))
-            response = process(connection, command)
+                self._check(connection, command, UNKNOWN if row is None else row.needs)
+            if row is None:
+                return not_supported(command)
+            response = row.process(connection, command)
             if response is not None:
                 check_answer(response)
             return response
-        except BrokerError as error:
-            return _refusal(command, Command.response(command, error.code, fields={}, remark=error.remark))
-        except ProtocolError as error:
-            return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=str(error)))
-        except StoreError as error:
-            return not_stored(command, error)
         except Exception as error:
-            # A bug in one processor must not affect other requests, so the error becomes the response.
-            remark = f"{type(error).__name__}: {error}"
-            return _refusal(command, Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark))
+            return response_of(command, error)
+
+
+def of_slave(table: Mapping[int, Row]) -> dict[int, Row]:
+    """The rows of a slave. What is read is answered, and offsets may be committed while the master is away."""
+    refused = {code: row._replace(process=_refuse(row.slave)) for code, row in table.items() if row.slave is not None}
+    return {**table, **refused}
+
+
+def _refuse(code: ResponseCode) -> Callable[[Connection, Command], Command]:
+    error = BrokerError(code, "[REJECTREQUEST]this broker is a slave: ask its master")
+    return lambda connection, command: response_of(command, error)
 
 
 def _check_body(command: Command) -> None:
@@ -99,15 +91,3 @@ def check_answer(response: Command) -> None:
     if len(response.body) > MOST_ANSWER_BYTES:
         problem = f"the answer has {len(response.body)} bytes, limit {MOST_ANSWER_BYTES}: ask for less at once"
         raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
-
-
-def not_stored(command: Command, error: StoreError) -> Command:
-    """The answer to a request whose messages or tables the store did not take, or perhaps did not."""
-    code = ResponseCode.SYSTEM_ERROR if error.is_unknown else ResponseCode.SERVICE_NOT_AVAILABLE
-    return _refusal(command, Command.response(command, code, fields={}, remark=str(error)))
-
-
-def _refusal(command: Command, response: Command) -> Command:
-    if command.code in SENDS:
-        response.fields = dict(FAILURE_FIELDS)
-    return response

@@ -29,6 +29,7 @@ from rocketapp.model.event import Observe
 from rocketapp.namesrv.brokers import BrokerTable, RegistrationProcessor
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
+from rocketapp.transport.answers import table_of
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
@@ -181,11 +182,11 @@ class EmbeddedBroker:
         self, broker: Broker, texts: KvConfig, permissions: Permissions | None, brokers: BrokerTable
     ) -> Listener:
         check = None if permissions is None else permissions.check
-        tables = [broker.table(), NameServer(brokers).table(), texts.table()]
+        tables = [broker.table(), table_of(NameServer(brokers), texts)]
         if permissions is not None:
             tables.append(broker.access_table(permissions))
         if broker.master is not None or self._config.registrations:
-            tables.append(RegistrationProcessor(brokers).table())
+            tables.append(table_of(RegistrationProcessor(brokers)))
 
         def lost(connection: Connection, _: str) -> None:
             broker.connection_lost(connection)

@@ -13,9 +13,11 @@ from typing import NamedTuple
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from rocketapp.namesrv.name_server import RouteSource
+from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.registration import HA_ADDRESS, BrokerRequest, Registered, TopicQueues, decode_topics
 
@@ -170,22 +172,18 @@ class RegistrationProcessor:
     def __init__(self, brokers: BrokerTable) -> None:
         self._brokers = brokers
 
-    def table(self) -> Mapping[int, Callable[[Connection, Command], Command]]:
-        return {
-            RequestCode.REGISTER_BROKER: self.register,
-            RequestCode.UNREGISTER_BROKER: self.unregister,
-            RequestCode.QUERY_DATA_VERSION: self.version,
-        }
-
-    def register(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.REGISTER_BROKER, needs=CHANGE_CLUSTER)
+    def register(self, connection: Connection, command: Command) -> Answer:
         request, ha_address = BrokerRequest.from_fields(command.fields), (command.fields or {}).get(HA_ADDRESS, "")
         answer = self._brokers.register(request, ha_address, command.body, connection)
         return Command.response(command, ResponseCode.SUCCESS, fields=answer.to_fields(), body=b'{"table":{}}')
 
-    def unregister(self, connection: Connection, command: Command) -> Command:
-        self._brokers.unregister(BrokerRequest.from_fields(command.fields))
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+    @answers(Code.UNREGISTER_BROKER, needs=CHANGE_CLUSTER, reads=BrokerRequest)
+    def unregister(self, request: BrokerRequest) -> Answer:
+        self._brokers.unregister(request)
+        return DONE
 
-    def version(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.QUERY_DATA_VERSION, needs=CHANGE_CLUSTER)
+    def version(self, connection: Connection, command: Command) -> Answer:
         """Whatever version its topics have, it may register: an equal table costs nothing here."""
         return Command.response(command, ResponseCode.SUCCESS, fields={"changed": "true"}, body=b"{}")

@@ -6,15 +6,17 @@ Each change is on disk before it is answered, in the form of Java's kvConfig.jso
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from rocketapp.errors import BrokerError, StoreError
+from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
 MOST_BYTES = 1_048_576
@@ -42,41 +44,36 @@ class KvConfig:
     def __repr__(self) -> str:
         return f"<KvConfig of {len(self._table)} namespaces>"
 
-    def table(self) -> Mapping[int, Callable[[Connection, Command], Command]]:
-        return {
-            RequestCode.PUT_KV_CONFIG: self.put,
-            RequestCode.GET_KV_CONFIG: self.get,
-            RequestCode.DELETE_KV_CONFIG: self.delete,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.all_of,
-        }
-
-    def put(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.PUT_KV_CONFIG, needs=CHANGE_CLUSTER)
+    def put(self, connection: Connection, command: Command) -> Answer:
         space, key = _place(command)
         value = read.text(command.fields, "value")
         keys = {**self._table.get(space, {}), key: value}
-        return self._change(command, {**self._table, space: keys})
+        return self._change({**self._table, space: keys})
 
-    def get(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_KV_CONFIG, needs=SEE_CLUSTER)
+    def get(self, connection: Connection, command: Command) -> Answer:
         space, key = _place(command)
         value = self._table.get(space, {}).get(key)
         if value is None:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}")
-        return Command.response(command, ResponseCode.SUCCESS, fields={"value": value})
+        return {"value": value}
 
-    def delete(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.DELETE_KV_CONFIG, needs=CHANGE_CLUSTER)
+    def delete(self, connection: Connection, command: Command) -> Answer:
         space, key = _place(command)
         keys = {name: value for name, value in self._table.get(space, {}).items() if name != key}
         table = {**self._table, space: keys}
-        return self._change(command, {name: keys for name, keys in table.items() if keys})
+        return self._change({name: keys for name, keys in table.items() if keys})
 
-    def all_of(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_KVLIST_BY_NAMESPACE, needs=SEE_CLUSTER)
+    def all_of(self, connection: Connection, command: Command) -> Answer:
         space = read.text(command.fields, "namespace")
         if space not in self._table:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
-        body = msgspec.json.encode({"table": self._table[space]})
-        return Command.response(command, ResponseCode.SUCCESS, body=body)
+        return msgspec.json.encode({"table": self._table[space]})
 
-    def _change(self, command: Command, table: dict[str, dict[str, str]]) -> Command:
+    def _change(self, table: dict[str, dict[str, str]]) -> bytes:
         if len(msgspec.json.encode(table)) > MOST_BYTES:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the name server keeps {MOST_BYTES} bytes of such texts")
         try:
@@ -84,7 +81,7 @@ class KvConfig:
         except OSError as error:
             raise StoreError(f"kvConfig.json cannot be written: {error}") from error
         self._table = table
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
 
 def _place(command: Command) -> tuple[str, str]:

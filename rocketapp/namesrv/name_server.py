@@ -12,18 +12,26 @@ register: see `brokers`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import PERM_WRITE, BrokerData, QueueData, TopicRoute
+from rocketapp.transport.answers import (
+    CHANGE_CLUSTER,
+    DONE,
+    FOR_EVERYBODY,
+    KEYS_ARE_ENOUGH,
+    SEE_CLUSTER,
+    Answer,
+    answers,
+    on_topic,
+)
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route, encode_topic_list
-
-Process = Callable[[Connection, Command], Command]
 
 
 class RouteSource(Protocol):
@@ -49,21 +57,9 @@ class NameServer:
     def __repr__(self) -> str:
         return f"<NameServer of {len(self._source.topics())} topics>"
 
-    def table(self) -> Mapping[int, Process]:
-        return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.topic_list,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_by_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            RequestCode.GET_NAMESRV_CONFIG: self.config,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-        }
-
-    def route(self, connection: Connection, command: Command) -> Command:
-        topic = RouteRequest.from_fields(command.fields).topic
+    @answers(Code.GET_ROUTEINFO_BY_TOPIC, needs=FOR_EVERYBODY, reads=RouteRequest)
+    def route(self, request: RouteRequest) -> Answer:
+        topic = request.topic
         route = self._source.route(topic)
         if route is None:
             raise BrokerError(
@@ -73,51 +69,57 @@ class NameServer:
             )
         if self._wiped:
             route = TopicRoute(tuple(map(self._wiped_off, route.queues)), route.brokers, route.order_conf)
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_route(route))
+        return encode_route(route)
 
-    def cluster_info(self, connection: Connection, command: Command) -> Command:
-        body = encode_cluster_info(self._source.brokers())
-        return Command.response(command, ResponseCode.SUCCESS, body=body)
+    @answers(Code.GET_BROKER_CLUSTER_INFO, needs=FOR_EVERYBODY)
+    def cluster_info(self, connection: Connection, command: Command) -> Answer:
+        return encode_cluster_info(self._source.brokers())
 
-    def topic_list(self, connection: Connection, command: Command) -> Command:
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(self._source.topics()))
+    @answers(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=KEYS_ARE_ENOUGH)
+    def topic_list(self, connection: Connection, command: Command) -> Answer:
+        return encode_topic_list(self._source.topics())
 
-    def delete_topic(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.DELETE_TOPIC_IN_NAMESRV, needs=(on_topic("Delete"),))
+    def delete_topic(self, connection: Connection, command: Command) -> Answer:
         """Do nothing: routes come from the broker, and a topic disappears when the broker deletes it."""
         read.text(command.fields, "topic")
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
-    def topics_by_cluster(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_TOPICS_BY_CLUSTER, needs=KEYS_ARE_ENOUGH)
+    def topics_by_cluster(self, connection: Connection, command: Command) -> Answer:
         topics = self._source.topics(read.text(command.fields, "cluster"))
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(topics))
+        return encode_topic_list(topics)
 
-    def config(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_NAMESRV_CONFIG, needs=SEE_CLUSTER)
+    def config(self, connection: Connection, command: Command) -> Answer:
         """What Apache's admin tool shows; there is nothing to set."""
         host, _, port = connection.local.rpartition(":")
-        body = f"bindAddress={host.strip('[]')}\nlistenPort={port}\norderMessageEnable=false\n"
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body.encode())
+        return f"bindAddress={host.strip('[]')}\nlistenPort={port}\norderMessageEnable=false\n".encode()
 
-    def wipe_write_perm(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.WIPE_WRITE_PERM_OF_BROKER, needs=CHANGE_CLUSTER)
+    def wipe_write_perm(self, connection: Connection, command: Command) -> Answer:
         """From now on routes say that nothing may be written, until `add_write_perm` or a restart."""
         return self._set_wiped(command, True, "wipeTopicCount")
 
-    def add_write_perm(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.ADD_WRITE_PERM_OF_BROKER, needs=CHANGE_CLUSTER)
+    def add_write_perm(self, connection: Connection, command: Command) -> Answer:
         return self._set_wiped(command, False, "addTopicCount")
 
-    def _set_wiped(self, command: Command, is_wiped: bool, count: str) -> Command:
+    def _set_wiped(self, command: Command, is_wiped: bool, count: str) -> dict[str, str]:
         name = read.text(command.fields, "brokerName")
         is_known = any(broker.broker_name == name for broker in self._source.brokers())
         if is_known:
             (self._wiped.add if is_wiped else self._wiped.discard)(name)
         topics = len(self._source.topics()) if is_known else 0
-        return Command.response(command, ResponseCode.SUCCESS, fields={count: str(topics)})
+        return {count: str(topics)}
 
     def _wiped_off(self, queues: QueueData) -> QueueData:
         is_wiped = queues.broker_name in self._wiped
         return dataclasses.replace(queues, perm=queues.perm & ~PERM_WRITE) if is_wiped else queues
 
-    def system_topics(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=KEYS_ARE_ENOUGH)
+    def system_topics(self, connection: Connection, command: Command) -> Answer:
         """The names of clusters and brokers, which are system topics."""
         brokers = self._source.brokers()
         names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(names))
+        return encode_topic_list(names)

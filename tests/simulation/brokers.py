@@ -9,10 +9,10 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rocketapp.broker.broker import Broker as Engine
-from rocketapp.broker.request_dispatch import Process as Processor
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.stored import Stored
@@ -24,6 +24,8 @@ from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.testing.virtual_time import VirtualClock
+from rocketapp.transport.answers import KEYS_ARE_ENOUGH, Row, table_of
+from rocketapp.transport.answers import Process as Processor
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -190,8 +192,8 @@ class AdminThreads:
         while self._waiting and len(self._held) < ADMIN_THREADS:
             asked, process, connection, command = self._waiting.popleft()
             self.waited = max(self.waited, now - asked)
-            answer = RequestDispatch({command.code: lambda _, one, do=process, to=connection: self.serve(do, to, one)})
-            if (response := answer.serve(connection, command)) is not None:
+            row = Row(partial(self.serve, process), KEYS_ARE_ENOUGH)
+            if (response := RequestDispatch({command.code: row}).serve(connection, command)) is not None:
                 connection.reply(response)
 
     def _refuse_late(self) -> None:
@@ -231,8 +233,8 @@ class _Watched(EmbeddedBroker):
 
     def _new_listener(self, broker: Engine, texts: KvConfig, *_: object) -> Listener:  # type: ignore[override]
         self.engine, self.core = broker, broker._core
-        table = {code: self._in_thread(code, process) for code, process in broker.table().items()}
-        dispatch = RequestDispatch(table, NameServer(broker).table(), texts.table())
+        table = {code: self._in_thread(code, row) for code, row in broker.table().items()}
+        dispatch = RequestDispatch(table, table_of(NameServer(broker), texts))
 
         def serve(connection: Connection, command: Command) -> Command | None:
             for hear in self.hearers:
@@ -246,10 +248,8 @@ class _Watched(EmbeddedBroker):
             on_lost=lambda connection, _: broker.connection_lost(connection),
         )
 
-    def _in_thread(self, code: int, process: Processor) -> Processor:
-        if code in _OTHER_THREADS:
-            return process
-        return lambda connection, command: self._threads.serve(process, connection, command)
+    def _in_thread(self, code: int, row: Row) -> Row:
+        return row if code in _OTHER_THREADS else row._replace(process=partial(self._threads.serve, row.process))
 
 
 class Broker(NamedBroker):
@@ -396,7 +396,7 @@ class RouteServer:
         await self._process.start(self._serve())
 
     async def _serve(self) -> None:
-        listener = Listener(serve=RequestDispatch(NameServer(self).table()).serve, max_frame_bytes=MAX_FRAME_BYTES)
+        listener = Listener(serve=RequestDispatch(table_of(NameServer(self))).serve, max_frame_bytes=MAX_FRAME_BYTES)
         await self._world.network.listen(*split_address(NAME_SERVER), listener.accept)
 
     def bury(self) -> None:

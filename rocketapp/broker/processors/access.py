@@ -10,24 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.permissions import AccessPolicy, Acl, Entry, Permissions, Saved, User
-from rocketapp.broker.request_dispatch import Process, not_stored
-from rocketapp.errors import BrokerError, ProtocolError, StoreError
-from rocketapp.tasks import Tasks
+from rocketapp.errors import BrokerError, StoreError
+from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
-Change = Callable[[Command], Saved]
 _Body = TypeVar("_Body")
 
 
@@ -53,48 +52,63 @@ class _AclInfo(msgspec.Struct, frozen=True):
     policies: list[_PolicyInfo] | None = None
 
 
+def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..., Coroutine[Any, Any, bytes]]:
+    """Makes the change that a method finds, when the one before it is made."""
+
+    async def process(self: AccessProcessor, connection: Connection, command: Command) -> bytes:
+        permissions = self.permissions
+        async with self.is_changing:
+            try:
+                saved = change(self, command)
+                use = permissions.change(saved)
+                await self.flusher.run(partial(permissions.write, saved))
+            except ValueError as error:
+                _refuse(str(error))
+            except OSError as error:
+                with contextlib.suppress(OSError):  # it may be in its place already, without surviving a loss of power
+                    await self.flusher.run(partial(permissions.write, permissions.saved))
+                raise StoreError(f"users cannot be written: {error}", is_unknown=True) from None
+            use()
+        return DONE
+
+    return process
+
+
 class AccessProcessor:
     """Shows and changes who may do what."""
 
-    def __init__(self, permissions: Permissions, flusher: Flusher, tasks: Tasks) -> None:
-        self._permissions, self._flusher, self._tasks = permissions, flusher, tasks
-        self._is_changing = asyncio.Lock()
-
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.AUTH_CREATE_USER: self._changing(self.create_user),
-            RequestCode.AUTH_UPDATE_USER: self._changing(self.update_user),
-            RequestCode.AUTH_DELETE_USER: self._changing(self.delete_user),
-            RequestCode.AUTH_GET_USER: self.user,
-            RequestCode.AUTH_LIST_USER: self.users,
-            RequestCode.AUTH_CREATE_ACL: self._changing(self.update_acl),
-            RequestCode.AUTH_UPDATE_ACL: self._changing(self.update_acl),
-            RequestCode.AUTH_DELETE_ACL: self._changing(self.delete_acl),
-            RequestCode.AUTH_GET_ACL: self.acl,
-            RequestCode.AUTH_LIST_ACL: self.acls,
-        }
+    def __init__(self, permissions: Permissions, flusher: Flusher) -> None:
+        self.permissions: Permissions = permissions
+        self.flusher: Flusher = flusher
+        self.is_changing: asyncio.Lock = asyncio.Lock()
 
     # What is shown.
 
-    def user(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.AUTH_GET_USER, needs=SEE_CLUSTER)
+    def user(self, connection: Connection, command: Command) -> Answer:
         found = self._user(read.text(command.fields, "username"))
-        return _shown(command, found)
+        return _shown(found)
 
-    def users(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.AUTH_LIST_USER, needs=SEE_CLUSTER)
+    def users(self, connection: Connection, command: Command) -> Answer:
         part = read.text(command.fields, "filter", "")
-        found = [user for user in self._permissions.saved.users if part in user.username]
-        return _shown(command, sorted(found, key=lambda user: user.username))
+        found = [user for user in self.permissions.saved.users if part in user.username]
+        return _shown(sorted(found, key=lambda user: user.username))
 
-    def acl(self, connection: Connection, command: Command) -> Command:
-        return _shown(command, self._acl(read.text(command.fields, "subject")))
+    @answers(Code.AUTH_GET_ACL, needs=SEE_CLUSTER)
+    def acl(self, connection: Connection, command: Command) -> Answer:
+        return _shown(self._acl(read.text(command.fields, "subject")))
 
-    def acls(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.AUTH_LIST_ACL, needs=SEE_CLUSTER)
+    def acls(self, connection: Connection, command: Command) -> Answer:
         subject, resource = (read.text(command.fields, name, "") for name in ("subjectFilter", "resourceFilter"))
-        found = [_only(acl, resource) for acl in self._permissions.saved.acls if subject in acl.subject]
-        return _shown(command, sorted((acl for acl in found if acl.policies), key=lambda acl: acl.subject))
+        found = [_only(acl, resource) for acl in self.permissions.saved.acls if subject in acl.subject]
+        return _shown(sorted((acl for acl in found if acl.policies), key=lambda acl: acl.subject))
 
     # What is changed.
 
+    @answers(Code.AUTH_CREATE_USER, needs=CHANGE_CLUSTER)
+    @_changes
     def create_user(self, command: Command) -> Saved:
         name, info = read.text(command.fields, "username", ""), _body(command, _UserInfo)
         if not name.strip():
@@ -103,29 +117,35 @@ class AccessProcessor:
             _refuse("The user is existed")
         user = _with(User(name, info.password or ""), info)
         self._check_super(command, "create", user)
-        saved = self._permissions.saved
+        saved = self.permissions.saved
         return replace(saved, users=[*saved.users, user])
 
+    @answers(Code.AUTH_UPDATE_USER, needs=CHANGE_CLUSTER)
+    @_changes
     def update_user(self, command: Command) -> Saved:
         user = self._user(read.text(command.fields, "username"))
         if user is None:
             _refuse("The user is not exist")
         changed = _with(user, _body(command, _UserInfo))
         self._check_super(command, "update", user, changed)
-        saved = self._permissions.saved
+        saved = self.permissions.saved
         return replace(saved, users=[changed if each is user else each for each in saved.users])
 
+    @answers(Code.AUTH_DELETE_USER, needs=CHANGE_CLUSTER)
+    @_changes
     def delete_user(self, command: Command) -> Saved:
-        name, saved = read.text(command.fields, "username"), self._permissions.saved
+        name, saved = read.text(command.fields, "username"), self.permissions.saved
         user = self._user(name)
         if user is not None:
             self._check_super(command, "delete", user, code=ResponseCode.NO_PERMISSION)
         users = [each for each in saved.users if each.username != name]
         return Saved(users, [acl for acl in saved.acls if acl.subject != f"User:{name}"])
 
+    @answers(Code.AUTH_CREATE_ACL, Code.AUTH_UPDATE_ACL, needs=CHANGE_CLUSTER)
+    @_changes
     def update_acl(self, command: Command) -> Saved:
         """Entries about the same resource are replaced, others stay."""
-        subject, saved = read.text(command.fields, "subject"), self._permissions.saved
+        subject, saved = read.text(command.fields, "subject"), self.permissions.saved
         if self._user(subject.removeprefix("User:")) is None:
             _refuse(f"The subject of {subject} is not exist.")
         policies = {} if (acl := self._acl(subject)) is None else {each.policy_type: each for each in acl.policies}
@@ -137,9 +157,11 @@ class AccessProcessor:
         others = [each for each in saved.acls if each.subject != subject]
         return replace(saved, acls=[*others, Acl(subject, list(policies.values()))])
 
+    @answers(Code.AUTH_DELETE_ACL, needs=CHANGE_CLUSTER)
+    @_changes
     def delete_acl(self, command: Command) -> Saved:
         """Without a resource all policies of the subject."""
-        subject, saved = read.text(command.fields, "subject"), self._permissions.saved
+        subject, saved = read.text(command.fields, "subject"), self.permissions.saved
         kind, resource = (read.text(command.fields, name, "") for name in ("policyType", "resource"))
         acl = self._acl(subject)
         if acl is None:
@@ -154,49 +176,22 @@ class AccessProcessor:
         others = [each for each in saved.acls if each.subject != subject]
         return replace(saved, acls=[*others, Acl(subject, left)] if left else others)
 
-    def _changing(self, change: Change) -> Process:
-        def process(connection: Connection, command: Command) -> None:
-            self._tasks.start(self._change(connection, command, change), "broker users")
-
-        return process
-
-    async def _change(self, connection: Connection, command: Command, change: Change) -> None:
-        async with self._is_changing:
-            try:
-                saved = change(command)
-                use = self._permissions.change(saved)
-                await self._flusher.run(partial(self._permissions.write, saved))
-                use()
-                response = Command.response(command, ResponseCode.SUCCESS)
-            except BrokerError as error:
-                response = Command.response(command, error.code, remark=error.remark)
-            except OSError as error:
-                with contextlib.suppress(OSError):  # it may be in its place already, without surviving a loss of power
-                    await self._flusher.run(partial(self._permissions.write, self._permissions.saved))
-                response = not_stored(command, StoreError(f"users cannot be written: {error}", is_unknown=True))
-            except ProtocolError as error:
-                response = Command.response(command, ResponseCode.SYSTEM_ERROR, remark=str(error))
-            except ValueError as error:
-                response = Command.response(command, ResponseCode.NO_PERMISSION, remark=str(error))
-        if not connection.is_closed:
-            connection.reply(response)
-
     def _user(self, name: str) -> User | None:
-        return next((user for user in self._permissions.saved.users if user.username == name), None)
+        return next((user for user in self.permissions.saved.users if user.username == name), None)
 
     def _acl(self, subject: str) -> Acl | None:
-        return next((acl for acl in self._permissions.saved.acls if acl.subject == subject), None)
+        return next((acl for acl in self.permissions.saved.acls if acl.subject == subject), None)
 
     def _check_super(
         self, command: Command, what: str, *users: User, code: ResponseCode = ResponseCode.SYSTEM_ERROR
     ) -> None:
-        if any(user.user_type == "Super" for user in users) and not self._permissions.is_super(command):
+        if any(user.user_type == "Super" for user in users) and not self.permissions.is_super(command):
             raise BrokerError(code, f"The super user can only be {what} by super user")
 
 
-def _shown(command: Command, found: User | Acl | list[User] | list[Acl] | None) -> Command:
+def _shown(found: User | Acl | list[User] | list[Acl] | None) -> bytes:
     """Without a body when there is nothing, as Apache RocketMQ answers."""
-    return Command.response(command, ResponseCode.SUCCESS, body=msgspec.json.encode(found) if found else b"")
+    return msgspec.json.encode(found) if found else b""
 
 
 def _body(command: Command, kind: type[_Body]) -> _Body:

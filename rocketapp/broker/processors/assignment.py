@@ -12,13 +12,14 @@ import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.pop_modes import RequestModes
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.allocation import AVERAGE, ByCircle, sorted_members
+from rocketapp.transport.answers import DONE, KEYS_ARE_ENOUGH, REFUSES, Answer, answers
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.assignment import (
     ALL_QUEUES,
@@ -39,15 +40,8 @@ class AssignmentProcessor:
     def __init__(self, core: Core, modes: RequestModes) -> None:
         self._core, self._modes = core, modes
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.QUERY_ASSIGNMENT: self.assigned,
-            RequestCode.SET_MESSAGE_REQUEST_MODE: self.set_mode,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.all_modes,
-        }
-
-    def assigned(self, connection: Connection, command: Command) -> Command:
-        question = AssignmentQuestion.decode(command.body)
+    @answers(Code.QUERY_ASSIGNMENT, needs=KEYS_ARE_ENOUGH, reads=AssignmentQuestion.decode)
+    def assigned(self, question: AssignmentQuestion) -> Answer:
         mode = self._modes.of(question.topic, question.group)
         config = self._core.topics.get(question.topic)
         count = 0 if config is None else config.read_queues
@@ -56,22 +50,20 @@ class AssignmentProcessor:
         if queues and question.message_model != BROADCASTING:
             queues = self._share(question, mode, queues)
         found = [AssignedQueue(queue, mode.mode) for queue in queues or ()]
-        return Command.response(
-            command, ResponseCode.SUCCESS, fields={}, body=encode_assigned(None if queues is None else found)
-        )
+        return encode_assigned(None if queues is None else found)
 
-    def set_mode(self, connection: Connection, command: Command) -> Command:
-        mode = RequestMode.decode(command.body)
+    @answers(Code.SET_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH, slave=REFUSES, reads=RequestMode.decode)
+    def set_mode(self, mode: RequestMode) -> Answer:
         if is_retry_topic(mode.topic):
             raise BrokerError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         self._core.known_topic(mode.topic)
         self._core.group(mode.group)
         self._modes.put(mode)
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        return DONE
 
-    def all_modes(self, connection: Connection, command: Command) -> Command:
-        body = msgspec.json.encode(self._modes.to_json())
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+    @answers(Code.GET_ALL_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH)
+    def all_modes(self, connection: Connection, command: Command) -> Answer:
+        return msgspec.json.encode(self._modes.to_json())
 
     def _share(
         self, question: AssignmentQuestion, mode: RequestMode, queues: Sequence[MessageQueue]

@@ -11,12 +11,14 @@ from __future__ import annotations
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import filter_of
 from rocketapp.broker.members import GroupMember
-from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.needs import of_heartbeat
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
 from rocketapp.model.event import Observe, SubscriptionsDiffer
+from rocketapp.transport.answers import DONE, KEYS_ARE_ENOUGH, Answer, answers, on_group
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import lenient_json
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import (
     Heartbeat,
@@ -37,15 +39,8 @@ class ClientProcessor:
     def __init__(self, core: Core, observe: Observe) -> None:
         self._core, self._observe = core, observe
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.HEART_BEAT: self.heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self.unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.member_list,
-            RequestCode.CHECK_CLIENT_CONFIG: self.check_client_config,
-        }
-
-    def heartbeat(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.HEART_BEAT, needs=of_heartbeat)
+    def heartbeat(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         heartbeat = Heartbeat.decode(command.body)
         if len(heartbeat.producers) + len(heartbeat.consumers) > MOST_GROUPS:
@@ -63,7 +58,7 @@ class ClientProcessor:
             if core.consumers.register(connection, member, data) and config.notify_enable:
                 self._notify(data.group)
             self._tell_difference(data.group, before)
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        return DONE
 
     def _tell_difference(self, name: str, before: str) -> None:
         group = self._core.consumers.group(name)
@@ -71,7 +66,8 @@ class ClientProcessor:
         if group is not None and not group.is_broadcasting and group.difference not in ("", before):
             self._observe(SubscriptionsDiffer(name, group.difference))
 
-    def unregister(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.UNREGISTER_CLIENT, needs=(on_group("Sub", optional=True),))
+    def unregister(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         request = UnregisterRequest.from_fields(command.fields)
         if request.producer_group is not None:
@@ -85,17 +81,17 @@ class ClientProcessor:
             config = core.groups.get(group)
             if config is None or config.notify_enable:
                 self._notify(group)
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        return DONE
 
-    def member_list(self, connection: Connection, command: Command) -> Command:
-        request = OfGroup.from_fields(command.fields)
+    @answers(Code.GET_CONSUMER_LIST_BY_GROUP, needs=(on_group("Sub", "Get"),), reads=OfGroup)
+    def member_list(self, request: OfGroup) -> Answer:
         group = self._core.consumers.group(request.group)
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {request.group}")
-        body = encode_members(member.client_id for member in group.members.values())
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+        return encode_members(member.client_id for member in group.members.values())
 
-    def check_client_config(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.CHECK_CLIENT_CONFIG, needs=KEYS_ARE_ENOUGH)
+    def check_client_config(self, connection: Connection, command: Command) -> Answer:
         data = lenient_json.loads(command.body)
         try:
             filter_of(subscription_of(data["subscriptionData"]))
@@ -103,7 +99,7 @@ class ClientProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from None
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ProtocolError(f"client configuration: {type(error).__name__} {error}") from None
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
     def connection_lost(self, connection: Connection) -> None:
         """Remove the client from all its groups, and notify the other members at once."""
@@ -142,6 +138,6 @@ class ClientProcessor:
         for channel in list(group.members):
             assert isinstance(channel, Connection)
             try:
-                channel.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+                channel.send_one_way(Command(Code.NOTIFY_CONSUMER_IDS_CHANGED, fields))
             except ConnectionLostError:
                 continue

@@ -15,14 +15,26 @@ import msgspec
 from rocketapp.broker.core import Core
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.broker.members import GroupMember
-from rocketapp.broker.request_dispatch import Process, not_stored
 from rocketapp.errors import BrokerError, StoreError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import group_problem
+from rocketapp.transport.answers import (
+    DONE,
+    KEYS_ARE_ENOUGH,
+    READ_GROUP,
+    REFUSES,
+    SEE_CLUSTER,
+    Answer,
+    answers,
+    on_group,
+    on_topic,
+    response_of,
+)
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests import statistics
@@ -49,22 +61,8 @@ class GroupProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.update,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_configs,
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumers,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producers,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume_directly,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.topics_of,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.config,
-        }
-
-    def update(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
+    def update(self, connection: Connection, command: Command) -> Answer:
         try:
             config = GroupConfig.of_members(lenient_json.loads_shallow(command.body))
         except ValueError as error:
@@ -74,61 +72,64 @@ class GroupProcessor:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
         self._core.groups.put(config)
         self._core.save(None)
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
-    def all_configs(self, connection: Connection, command: Command) -> Command:
-        body = msgspec.json.encode(self._core.groups.to_json())
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+    @answers(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=KEYS_ARE_ENOUGH)
+    def all_configs(self, connection: Connection, command: Command) -> Answer:
+        return msgspec.json.encode(self._core.groups.to_json())
 
-    def config(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_SUBSCRIPTIONGROUP_CONFIG, needs=(on_group("Get", field="group"),))
+    def config(self, connection: Connection, command: Command) -> Answer:
         name = read.text(command.fields, "group")
         config = self._core.groups.get(name)
         if config is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=msgspec.json.encode(config.members))
+        return msgspec.json.encode(config.members)
 
+    @answers(Code.DELETE_SUBSCRIPTIONGROUP, needs=(on_group("Delete", field="groupName"),), slave=REFUSES)
     def delete(self, connection: Connection, command: Command) -> None:
         name, clean_offset = read.text(command.fields, "groupName"), read.boolean(command.fields, "cleanOffset")
 
         def saved(error: StoreError | None) -> None:
             if error is None and clean_offset:
                 self._core.offsets.delete_group(name)
-            done = Command.response(command, ResponseCode.SUCCESS)
-            connection.reply(done if error is None else not_stored(command, error))
+            connection.reply(response_of(command, error or DONE))
 
         self._core.groups.delete(name)
         self._core.save(saved)
 
-    def consumers(self, connection: Connection, command: Command) -> Command:
-        name = ConsumerGroupRequest.from_fields(command.fields).group
-        group = self._core.consumers.group(name)
+    @answers(Code.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)
+    def consumers(self, request: ConsumerGroupRequest) -> Answer:
+        group = self._core.consumers.group(request.group)
         if group is None:
-            raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        body = ConsumerConnection(
+            raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{request.group}] not online")
+        return ConsumerConnection(
             tuple(map(_connection, group.members.values())),
             tuple(group.subscriptions.values()),
             group.consume_type,
             group.message_model,
             group.consume_from,
         ).encode()
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
 
-    def producers(self, connection: Connection, command: Command) -> Command:
-        name = ProducerGroupRequest.from_fields(command.fields).group
-        members = self._core.producers.members(name)
+    @answers(Code.GET_PRODUCER_CONNECTION_LIST, needs=SEE_CLUSTER, reads=ProducerGroupRequest)
+    def producers(self, request: ProducerGroupRequest) -> Answer:
+        members = self._core.producers.members(request.group)
         if not members:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        body = statistics.encode_connections(map(_connection, members))
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{request.group}] not exist")
+        return statistics.encode_connections(map(_connection, members))
 
-    def topics_of(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.QUERY_TOPICS_BY_CONSUMER, needs=(on_group("Get", field="group"),))
+    def topics_of(self, connection: Connection, command: Command) -> Answer:
         topics = self._core.offsets.topics_of(read.text(command.fields, "group"))
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_topic_list(sorted(topics)))
+        return encode_topic_list(sorted(topics))
 
-    def consume_stats(self, connection: Connection, command: Command) -> Command:
+    @answers(
+        Code.GET_CONSUME_STATS, needs=(on_group("Get"), on_topic("Get", optional=True)), reads=ConsumerGroupRequest
+    )
+    def consume_stats(self, request: ConsumerGroupRequest) -> Answer:
         """The group's offsets in every queue of the topics that it consumes."""
         core = self._core
-        request = ConsumerGroupRequest.from_fields(command.fields)
+        core = self._core
         if request.topic is not None:
             topics = {request.topic}
         else:
@@ -137,9 +138,10 @@ class GroupProcessor:
         offsets: dict[MessageQueue, ConsumedOffset] = {}
         for topic in sorted(topics):
             offsets |= self._consumed_of(request.group, topic)
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_consume_stats(offsets))
+        return encode_consume_stats(offsets)
 
-    def all_consume_stats(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_BROKER_CONSUME_STATS, needs=SEE_CLUSTER)
+    def all_consume_stats(self, connection: Connection, command: Command) -> Answer:
         """The offsets of every group in every topic of which it has some."""
         core = self._core
         groups: dict[str, list[dict[MessageQueue, ConsumedOffset]]] = {}
@@ -154,8 +156,7 @@ class GroupProcessor:
                     ResponseCode.SYSTEM_ERROR, f"groups read more than {MOST_QUEUES_SHOWN} queues: ask for one group"
                 )
             groups.setdefault(group, []).append(self._consumed_of(group, topic))
-        body = encode_broker_consume_stats(core.address, groups)
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+        return encode_broker_consume_stats(core.address, groups)
 
     def _consumed_of(self, group: str, topic: str) -> dict[MessageQueue, ConsumedOffset]:
         """The group's offsets in every queue of a topic."""
@@ -171,13 +172,15 @@ class GroupProcessor:
         last = core.store.stored_ms_at(topic, queue_id, done - 1) if done > 0 else None
         return ConsumedOffset(end, done, done if pulled is None else pulled, last or 0)
 
-    def running_info(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.GET_CONSUMER_RUNNING_INFO, needs=READ_GROUP)
+    def running_info(self, connection: Connection, command: Command) -> None:
         """Ask the member, and forward its answer."""
         request = RunningInfoRequest.from_fields(command.fields)
-        question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
-        return self._ask_member(connection, command, request.group, request.client_id, question)
+        question = Command(Code.GET_CONSUMER_RUNNING_INFO, request.to_fields())
+        self._ask_member(connection, command, request.group, request.client_id, question)
 
-    def consume_directly(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.CONSUME_MESSAGE_DIRECTLY, needs=(on_group("Sub"), on_topic("Sub", optional=True)))
+    def consume_directly(self, connection: Connection, command: Command) -> None:
         """Have the member consume one stored message, and forward its answer."""
         request = DirectRequest.from_fields(command.fields)
         record = self._core.store.record_at(parse_offset_id(request.offset_message_id)[2])
@@ -185,12 +188,12 @@ class GroupProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message is stored at {request.offset_message_id}")
         # A tool need not know our name, and the member sends the message back to us when it fails.
         fields = {**(command.fields or {}), "brokerName": self._core.config.name}
-        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record)
-        return self._ask_member(connection, command, request.group, request.client_id, question)
+        question = Command(Code.CONSUME_MESSAGE_DIRECTLY, fields, record)
+        self._ask_member(connection, command, request.group, request.client_id, question)
 
     def _ask_member(
         self, connection: Connection, command: Command, name: str, client_id: str, question: Command
-    ) -> Command | None:
+    ) -> None:
         group = self._core.consumers.group(name)
         members = group.members.items() if group is not None else ()
         channel = next((channel for channel, member in members if member.client_id == client_id), None)
@@ -199,18 +202,15 @@ class GroupProcessor:
         answer = channel.start_request(question, timeout=MEMBER_TIMEOUT)
 
         def hand_on(answered: asyncio.Future[Command]) -> None:
-            error = answered.exception()
-            if isinstance(error, TransportError):
-                response = Command.response(
-                    command, ResponseCode.CONSUME_MSG_TIMEOUT, remark=f"consumer <{client_id}>: {error}"
-                )
-            else:
+            found: Command | Exception
+            try:
                 told = answered.result()
-                response = Command.response(command, told.code, fields=told.fields, body=told.body, remark=told.remark)
-            connection.reply(response)
+                found = Command.response(command, told.code, fields=told.fields, body=told.body, remark=told.remark)
+            except TransportError as error:
+                found = BrokerError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}>: {error}")
+            connection.reply(response_of(command, found))
 
         answer.add_done_callback(hand_on)
-        return None
 
 
 def _connection(member: GroupMember) -> statistics.ConnectedClient:

@@ -7,10 +7,11 @@ A renewal is answered at once while the saved lock outlives its holder's trust; 
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.request_dispatch import Process
+from rocketapp.broker.needs import of_locks
 from rocketapp.errors import StoreError
+from rocketapp.transport.answers import DONE, REFUSES, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.locks import LockBody, encode_locked
 
@@ -21,32 +22,27 @@ class LockProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.LOCK_BATCH_MQ: self.lock, RequestCode.UNLOCK_BATCH_MQ: self.unlock}
-
-    def lock(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.LOCK_BATCH_MQ, needs=of_locks, slave=REFUSES)
+    def lock(self, connection: Connection, command: Command) -> Answer:
         core, wanted = self._core, LockBody.decode(command.body)
         group, client_id, now = wanted.group, wanted.client_id, core.monotonic()
         known = {queue for queue in wanted.queues if core.locks.owner(group, queue, now) == client_id}
         granted = core.locks.lock(group, wanted.queues, client_id, now)
         if not core.locks.unsafe(group, granted, client_id, now):
-            return Command.response(command, ResponseCode.SUCCESS, body=encode_locked(granted))
+            return encode_locked(granted)
 
         def saved(error: StoreError | None) -> None:
             unsafe = set(core.locks.unsafe(group, granted, client_id, now))
             core.locks.unlock(group, unsafe - known, client_id)
             safe = [queue for queue in granted if queue not in unsafe]
-            if error is not None and not safe:
-                code = ResponseCode.SERVICE_NOT_AVAILABLE
-                connection.reply(Command.response(command, code, fields={}, remark=str(error)))
-            else:
-                connection.reply(Command.response(command, ResponseCode.SUCCESS, body=encode_locked(safe)))
+            found = encode_locked(safe) if safe or error is None else error
+            connection.reply(response_of(command, found))
 
         core.save_locks(saved)
         return None
 
-    def unlock(self, connection: Connection, command: Command) -> Command:
-        given_up = LockBody.decode(command.body)
+    @answers(Code.UNLOCK_BATCH_MQ, needs=of_locks, reads=LockBody.decode)
+    def unlock(self, given_up: LockBody) -> Answer:
         self._core.locks.unlock(given_up.group, given_up.queues, given_up.client_id)
         self._core.save_locks(None)
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE

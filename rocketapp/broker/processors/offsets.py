@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
+from rocketapp.transport.answers import DONE, READ_TOPIC, REFUSES, Answer, answers, on_group, on_topic
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.requests.offsets import (
     CommitRequest,
     OffsetResponse,
@@ -28,6 +27,10 @@ from rocketapp.wire.requests.offsets import (
 )
 from rocketapp.wire.requests.reset_offset import ResetOffsetRequest, encode_reset
 
+_SEE_PROGRESS = on_topic("Sub", "Get"), on_group("Sub", "Get")
+_COMMIT = on_topic("Sub", "Update"), on_group("Sub", "Update")
+_RESET = on_group("Update", field="group"), on_topic("Update")
+
 
 class OffsetProcessor:
     """Answers requests for the offsets of queues and groups, and stores commits."""
@@ -36,19 +39,8 @@ class OffsetProcessor:
         """`reset_done` is called with the topic: members whose pulls are held hear of it at once."""
         self._core, self._reset_done = core, reset_done
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self.query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.commit,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.search,
-            RequestCode.GET_MAX_OFFSET: self.max_offset,
-            RequestCode.GET_MIN_OFFSET: self.min_offset,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self.earliest_store_time,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset,
-        }
-
-    def query(self, connection: Connection, command: Command) -> Command:
-        request = QueryOffsetRequest.from_fields(command.fields)
+    @answers(Code.QUERY_CONSUMER_OFFSET, needs=_SEE_PROGRESS, reads=QueryOffsetRequest)
+    def query(self, request: QueryOffsetRequest) -> Answer:
         core = self._core
         offset = core.offsets.committed(request.group, request.topic, request.queue_id)
         if offset is None and not core.offsets.is_known:
@@ -68,10 +60,10 @@ class OffsetProcessor:
                 if request.set_zero_if_not_found is False
                 else "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
             )
-        return _offset(command, offset)
+        return OffsetResponse(offset)
 
-    def commit(self, connection: Connection, command: Command) -> Command:
-        request = CommitRequest.from_fields(command.fields)
+    @answers(Code.UPDATE_CONSUMER_OFFSET, needs=_COMMIT, reads=CommitRequest)
+    def commit(self, request: CommitRequest) -> Answer:
         core = self._core
         if core.topics.get(request.topic) is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
@@ -81,15 +73,16 @@ class OffsetProcessor:
                 ResponseCode.INVALID_PARAMETER, f"offset {request.offset} of queue {request.queue_id} is illegal"
             )
         core.offsets.commit(request.group, request.topic, request.queue_id, request.offset)
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        return DONE
 
-    def search(self, connection: Connection, command: Command) -> Command:
-        request = SearchOffsetRequest.from_fields(command.fields)
+    @answers(Code.SEARCH_OFFSET_BY_TIMESTAMP, needs=READ_TOPIC, reads=SearchOffsetRequest)
+    def search(self, request: SearchOffsetRequest) -> Answer:
         found = self._core.store.offset_by_time(request.topic, request.queue_id, request.timestamp_ms, request.boundary)
-        return _offset(command, found)
+        return OffsetResponse(found)
 
-    def reset(self, connection: Connection, command: Command) -> Command:
-        request, core = ResetOffsetRequest.from_fields(command.fields), self._core
+    @answers(Code.INVOKE_BROKER_TO_RESET_OFFSET, needs=_RESET, slave=REFUSES, reads=ResetOffsetRequest)
+    def reset(self, request: ResetOffsetRequest) -> Answer:
+        core = self._core
         topic = core.topics.get(request.topic)
         if topic is None:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
@@ -101,8 +94,7 @@ class OffsetProcessor:
             core.offsets.reset(request.group, request.topic, queue_id, offset)
         self._reset_done(request.topic)
         name = core.config.name
-        body = encode_reset({MessageQueue(request.topic, name, queue_id): at for queue_id, at in offsets.items()})
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+        return encode_reset({MessageQueue(request.topic, name, queue_id): at for queue_id, at in offsets.items()})
 
     def _reset_to(self, request: ResetOffsetRequest, queue_id: int) -> int:
         store = self._core.store
@@ -118,20 +110,15 @@ class OffsetProcessor:
             return end
         return store.offset_by_time(request.topic, queue_id, request.timestamp_ms)
 
-    def max_offset(self, connection: Connection, command: Command) -> Command:
-        request = QueueRequest.from_fields(command.fields)
-        return _offset(command, self._core.store.max_offset(request.topic, request.queue_id))
+    @answers(Code.GET_MAX_OFFSET, needs=READ_TOPIC, reads=QueueRequest)
+    def max_offset(self, request: QueueRequest) -> Answer:
+        return OffsetResponse(self._core.store.max_offset(request.topic, request.queue_id))
 
-    def min_offset(self, connection: Connection, command: Command) -> Command:
-        request = QueueRequest.from_fields(command.fields)
-        return _offset(command, self._core.store.min_offset(request.topic, request.queue_id))
+    @answers(Code.GET_MIN_OFFSET, needs=READ_TOPIC, reads=QueueRequest)
+    def min_offset(self, request: QueueRequest) -> Answer:
+        return OffsetResponse(self._core.store.min_offset(request.topic, request.queue_id))
 
-    def earliest_store_time(self, connection: Connection, command: Command) -> Command:
-        request = QueueRequest.from_fields(command.fields)
+    @answers(Code.GET_EARLIEST_MSG_STORETIME, needs=READ_TOPIC, reads=QueueRequest)
+    def earliest_store_time(self, request: QueueRequest) -> Answer:
         stored_ms = self._core.store.earliest_stored_ms(request.topic, request.queue_id)
-        response = StoreTimeResponse(-1 if stored_ms is None else stored_ms)
-        return Command.response(command, ResponseCode.SUCCESS, fields=response.to_fields())
-
-
-def _offset(command: Command, offset: int) -> Command:
-    return Command.response(command, ResponseCode.SUCCESS, fields=OffsetResponse(offset).to_fields())
+        return StoreTimeResponse(-1 if stored_ms is None else stored_ms)

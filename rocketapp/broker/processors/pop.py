@@ -17,13 +17,24 @@ from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter
 from rocketapp.broker.pop import Popped, Pops
 from rocketapp.broker.pop_checkpoints import Key
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
 from rocketapp.model.names import topic_problem
 from rocketapp.model.pulled import Acks
+from rocketapp.transport.answers import (
+    CONSUME,
+    DONE,
+    KEYS_ARE_ENOUGH,
+    REFUSES,
+    Answer,
+    answers,
+    on_group,
+    on_topic,
+    response_of,
+)
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pop import (
     MOST_MESSAGES,
@@ -61,7 +72,7 @@ class _Held:
 
     def __init__(self, connection: Connection, command: Command, request: PopRequest, wanted: Filter) -> None:
         self.connection, self.command, self.request, self.wanted = connection, command, request, wanted
-        self.place = _Place(request.group, request.queue_id, command.code == RequestCode.NOTIFICATION)
+        self.place = _Place(request.group, request.queue_id, command.code == Code.NOTIFICATION)
         self.deadline: float = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
@@ -81,26 +92,17 @@ class PopProcessor:
         self._woken: dict[_Held, None] = {}
         self._is_stopped = False
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.POP_MESSAGE: self.pop,
-            RequestCode.ACK_MESSAGE: self.ack,
-            RequestCode.BATCH_ACK_MESSAGE: self.ack_all,
-            RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self.change,
-            RequestCode.PEEK_MESSAGE: self.peek,
-            RequestCode.NOTIFICATION: self.notify,
-            RequestCode.POLLING_INFO: self.polling_info,
-        }
-
     # Requests.
 
-    def pop(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.POP_MESSAGE, needs=CONSUME, slave=REFUSES)
+    def pop(self, connection: Connection, command: Command) -> Answer:
         request = PopRequest.from_fields(command.fields)
         held = _Held(connection, command, request, self._check(request))
         held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
         return self._run(held, is_first=True)
 
-    def peek(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.PEEK_MESSAGE, needs=CONSUME)
+    def peek(self, connection: Connection, command: Command) -> Answer:
         """Messages that a pop would find. They are not handed out."""
         request = PopRequest.of_looking(command.fields)
         self._check(request)
@@ -109,27 +111,30 @@ class PopProcessor:
         fields = PopResponse(0, 0, 0, rest).to_fields()
         return Command.response(command, code, fields=fields, body=body, remark=remark)
 
-    def notify(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.NOTIFICATION, needs=CONSUME)
+    def notify(self, connection: Connection, command: Command) -> Answer:
         """Say when there is a message, or when the time of the request is over."""
         request = PopRequest.of_looking(command.fields)
         held = _Held(connection, command, request, self._check(request))
         held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
         return self._tell(held, is_first=True)
 
-    def polling_info(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.POLLING_INFO, needs=(on_topic("Get"), on_group("Get")))
+    def polling_info(self, connection: Connection, command: Command) -> Answer:
         """How many pops of exactly this group, topic and queue id are held."""
         request = PopRequest.of_looking(command.fields)
         self._check(request)
         waiting = self._held.get(request.topic, {}).get(_Place(request.group, request.queue_id), ())
-        return Command.response(command, ResponseCode.SUCCESS, fields={"pollingNum": str(len(waiting))})
+        return {"pollingNum": str(len(waiting))}
 
-    def ack(self, connection: Connection, command: Command) -> Command:
-        request = AckRequest.from_fields(command.fields)
+    @answers(Code.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
+    def ack(self, request: AckRequest) -> Answer:
         self._check_offset(request)
         self._acknowledge([(_key_of(request), Acks(request.handle, [request.handle.offset]))])
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
-    def ack_all(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.BATCH_ACK_MESSAGE, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
+    def ack_all(self, connection: Connection, command: Command) -> Answer:
         if not command.body:
             raise BrokerError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
         acks = []
@@ -138,7 +143,7 @@ class PopProcessor:
             real = pop_retry_topic(group, topic, handle.kind)
             acks.append((Key(group, real, handle.queue_id, handle.start, handle.popped_ms), several))
         self._acknowledge(acks)
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
     def _acknowledge(self, acks: list[tuple[Key, Acks]]) -> None:
         for key, (handle, offsets) in acks:
@@ -157,8 +162,8 @@ class PopProcessor:
             if group == key.group and (wanted < 0 or wanted == key.queue_id):
                 self._wake_one(waiting, None)
 
-    def change(self, connection: Connection, command: Command) -> Command:
-        request = AckRequest.from_fields(command.fields)
+    @answers(Code.CHANGE_MESSAGE_INVISIBLETIME, needs=CONSUME, slave=REFUSES, reads=AckRequest)
+    def change(self, request: AckRequest) -> Answer:
         invisible_ms = request.invisible_ms
         if invisible_ms is None or invisible_ms < 0:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not a time")
@@ -171,8 +176,7 @@ class PopProcessor:
         else:
             popped_ms = self._pops.hide(key, handle, invisible_ms=invisible_ms, suspend=request.suspend, now_ms=now_ms)
             self._handed_out(invisible_ms)
-        answer = PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
-        return Command.response(command, ResponseCode.SUCCESS, fields=answer.to_fields())
+        return PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
 
     # What else happens.
 
@@ -271,7 +275,7 @@ class PopProcessor:
             self._hold(held, free_ms)
             return None
         fields = {"hasMsg": str(has_any).lower(), "pollingFull": str(is_full and not has_any).lower()}
-        return Command.response(held.command, ResponseCode.SUCCESS, fields=fields)
+        return response_of(held.command, fields)
 
     def _may_hold(self, held: _Held) -> bool:
         waiting = self._held.get(held.request.topic, {}).get(held.place, ())
@@ -316,8 +320,7 @@ class PopProcessor:
             except BrokerError as error:
                 response = _answer(held, error.code, error.remark)
             except Exception as error:
-                # An error in one pop must not affect the others, so it becomes the response.
-                response = _answer(held, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+                response = response_of(held.command, error)
             if response is not None:
                 held.connection.reply(response)
 

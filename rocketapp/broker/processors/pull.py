@@ -14,12 +14,13 @@ from typing import NamedTuple
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter, read_filtered
 from rocketapp.broker.long_poll import HeldPull, HeldPulls
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
+from rocketapp.transport.answers import CONSUME, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest, PullResponse
 
@@ -58,10 +59,8 @@ class PullProcessor:
         self.is_master_there: Callable[[], bool] | None = None
         """At a slave, whether it hears of its master, so that members go back there; the owner sets it."""
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.PULL_MESSAGE: self.pull, RequestCode.LITE_PULL_MESSAGE: self.pull}
-
-    def pull(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, needs=CONSUME)
+    def pull(self, connection: Connection, command: Command) -> Answer:
         request = PullRequest.from_fields(command.fields)
         wanted = self._check(request)
         if request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
@@ -219,9 +218,7 @@ class PullProcessor:
             try:
                 response = self._run(connection, command, request, wanted, may_hold=False)
             except Exception as error:
-                # An error in one pull must not affect the others, so it becomes the response.
-                remark = f"{type(error).__name__}: {error}"
-                response = Command.response(command, ResponseCode.SYSTEM_ERROR, fields={}, remark=remark)
+                response = response_of(command, error)
             if response is not None:
                 connection.reply(response)
 

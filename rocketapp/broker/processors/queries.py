@@ -9,10 +9,12 @@ from itertools import islice
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.indexing import Indexing
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.store.key_index import KeyIndex
+from rocketapp.errors import BrokerError
+from rocketapp.transport.answers import answers, on_topic, response_of
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.messages import QueryRequest
@@ -29,28 +31,26 @@ class QueryProcessor:
     def __init__(self, core: Core, index: KeyIndex, indexing: Indexing) -> None:
         self._core, self._index, self._indexing = core, index, indexing
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.QUERY_MESSAGE: self.query}
-
+    @answers(Code.QUERY_MESSAGE, needs=(on_topic("Sub", "Get"),))
     def query(self, connection: Connection, command: Command) -> None:
         """Answered when the index has everything that is stored now."""
         request = QueryRequest.from_fields(command.fields)
-        self._indexing.ask(lambda: self._reply(connection, command, request))
 
-    def _reply(self, connection: Connection, command: Command, request: QueryRequest) -> None:
-        try:
-            response = self._answer(command, request)
-        except Exception as error:
-            # An error in one question must not affect the others, so it becomes the response.
-            response = Command.response(command, ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
-        connection.reply(response)
+        def reply() -> None:
+            found: Command | Exception
+            try:
+                found = self._answer(command, request)
+            except Exception as error:
+                found = error
+            connection.reply(response_of(command, found))
+
+        self._indexing.ask(reply)
 
     def _answer(self, command: Command, request: QueryRequest) -> Command:
         """The newest messages with the key, the oldest of them first."""
         found = sorted(self._find(request), key=lambda pair: (pair[0].stored_ms, pair[0].physical_offset))
         if not found:
-            remark = "can not find message, maybe time range not correct"
-            return Command.response(command, ResponseCode.QUERY_NOT_FOUND, remark=remark)
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         newest = found[-1][0]
         fields = {
             "indexLastUpdateTimestamp": str(newest.stored_ms),

@@ -9,12 +9,13 @@ from __future__ import annotations
 from typing import NoReturn
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.timers import LONGEST_MS, slot_ms
 from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.transport.answers import REFUSES, Answer, answers, on_topic
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
@@ -27,10 +28,8 @@ class RecallProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.RECALL_MESSAGE: self.recall}
-
-    def recall(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.RECALL_MESSAGE, needs=(on_topic("Pub"),), slave=REFUSES)
+    def recall(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         request = RecallRequest.from_fields(command.fields)
         if core.topics.get(request.topic) is None:
@@ -48,8 +47,7 @@ class RecallProcessor:
             _refuse("timestamp invalid")
         core.timers.schedule(self._record(connection, request, handle, now_ms), slot_ms(handle.due_ms, now_ms))
         core.traffic.put += 1
-        fields = {"msgId": handle.message_id, "MSG_REGION": REGION}
-        return Command.response(command, ResponseCode.SUCCESS, fields=fields)
+        return {"msgId": handle.message_id, "MSG_REGION": REGION}
 
     def _record(self, connection: Connection, request: RecallRequest, handle: RecallHandle, now_ms: int) -> Record:
         born, here = self._core.hosts(connection)

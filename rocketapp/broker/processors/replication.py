@@ -17,12 +17,12 @@ import msgspec
 from rocketapp.broker.core import Core
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.replication.master import MOST_BEHIND, Master
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError
-from rocketapp.tasks import Tasks
+from rocketapp.transport.answers import KEYS_ARE_ENOUGH, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.replication import (
     LOG_ADDRESS,
@@ -38,72 +38,53 @@ _PATIENCE = 2.0
 class ReplicationProcessor:
     """Answers slaves when they have the log that the answer describes."""
 
-    def __init__(
-        self, core: Core, master: Master | None, flusher: Flusher, tasks: Tasks, address: Callable[[], str]
-    ) -> None:
+    def __init__(self, core: Core, master: Master | None, flusher: Flusher, address: Callable[[], str]) -> None:
         """`master`: its slaves; None at a slave. `address`: where the log is copied."""
         self._address = address
-        self._core, self._master, self._flusher, self._tasks = core, master, flusher, tasks
+        self._core, self._master, self._flusher = core, master, flusher
         self._version = 0
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self._held(self._offsets),
-            RequestCode.GET_ALL_DELAY_OFFSET: self._held(self._delays),
-            RequestCode.GET_TIMER_CHECK_POINT: self._held(self._timers),
-            RequestCode.GET_TIMER_METRICS: self._metrics,
-            RequestCode.GET_BROKER_HA_STATUS: self._status,
-            RequestCode.EXCHANGE_BROKER_HA_INFO: self._log_address,
-        }
-
-    def _held(self, describe: Callable[[], bytes]) -> Process:
-        def process(connection: Connection, command: Command) -> None:
-            body, end = describe(), self._core.store.end_position
-            self._tasks.start(self._answer(connection, command, body, end), "broker answers a slave")
-
-        return process
-
-    async def _answer(self, connection: Connection, command: Command, body: bytes, end: int) -> None:
+    async def _copied_to(self, connection: Connection, body: bytes) -> bytes:
+        """The answer that describes the log as it is now, when the slaves of the host that asks have it."""
+        end = self._core.store.end_position
         await self._flusher.log_first()
         host, master = split_address(connection.peer)[0], self._master
         if body and (master is None or await master.have(end, _PATIENCE, host)):
-            response = Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
-        else:
-            problem = f"the slave does not have the log up to {end} yet"
-            response = Command.response(command, ResponseCode.SYSTEM_BUSY, fields={}, remark=problem)
-        if not connection.is_closed:
-            connection.reply(response)
+            return body
+        raise BrokerError(ResponseCode.SYSTEM_BUSY, f"the slave does not have the log up to {end} yet")
 
-    def _offsets(self) -> bytes:
-        return msgspec.json.encode(self._core.offsets.to_json())
+    @answers(Code.GET_ALL_CONSUMER_OFFSET, needs=KEYS_ARE_ENOUGH)
+    def _offsets(self, connection: Connection, command: Command) -> Answer:
+        return self._copied_to(connection, msgspec.json.encode(self._core.offsets.to_json()))
 
-    def _delays(self) -> bytes:
-        return msgspec.json.encode(self._core.delays.to_json())
+    @answers(Code.GET_ALL_DELAY_OFFSET, needs=SEE_CLUSTER)
+    def _delays(self, connection: Connection, command: Command) -> Answer:
+        return self._copied_to(connection, msgspec.json.encode(self._core.delays.to_json()))
 
-    def _timers(self) -> bytes:
+    @answers(Code.GET_TIMER_CHECK_POINT, needs=SEE_CLUSTER)
+    def _timers(self, connection: Connection, command: Command) -> Answer:
         progress = self._core.timers.progress
         if progress is None:
-            return b""
+            return self._copied_to(connection, b"")
         self._version += 1
         done = progress.done_ms, progress.first, progress.read_to
-        return encode_timer_checkpoint(*done, self._version, self._core.now_ms())
+        return self._copied_to(connection, encode_timer_checkpoint(*done, self._version, self._core.now_ms()))
 
-    def _status(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_BROKER_HA_STATUS, needs=SEE_CLUSTER)
+    def _status(self, connection: Connection, command: Command) -> Answer:
         end = self._core.store.end_position
         if self._master is None:
-            body = encode_copy_status(end, self._address())
-        else:
-            body = encode_ha_status(end, self._master.status(), MOST_BEHIND)
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+            return encode_copy_status(end, self._address())
+        return encode_ha_status(end, self._master.status(), MOST_BEHIND)
 
-    def _log_address(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.EXCHANGE_BROKER_HA_INFO, needs=SEE_CLUSTER)
+    def _log_address(self, connection: Connection, command: Command) -> Answer:
         if self._master is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
-        fields = {LOG_ADDRESS: self._address(), "masterAddress": self._core.address}
-        return Command.response(command, ResponseCode.SUCCESS, fields=fields)
+        return {LOG_ADDRESS: self._address(), "masterAddress": self._core.address}
 
-    def _metrics(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_TIMER_METRICS, needs=SEE_CLUSTER)
+    def _metrics(self, connection: Connection, command: Command) -> Answer:
         """How many timers wait of which topic is not counted here."""
         version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-        body = msgspec.json.encode({"dataVersion": version, "timingCount": {}})
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+        return msgspec.json.encode({"dataVersion": version, "timingCount": {}})

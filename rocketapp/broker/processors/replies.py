@@ -12,15 +12,16 @@ import contextlib
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.processors.send import SendProcessor
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ProtocolError, StoreError
+from rocketapp.transport.answers import IS_BUSY, KEYS_ARE_ENOUGH, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.replies import PushReply, reply_topic
-from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
+from rocketapp.wire.requests.send import SendRequest, SendResponse
 
 TIMEOUT = 10.0
 """Seconds that a client may take to accept a reply."""
@@ -32,10 +33,8 @@ class ReplyProcessor:
     def __init__(self, core: Core, sends: SendProcessor) -> None:
         self._core, self._sends = core, sends
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.SEND_REPLY_MESSAGE: self.reply, RequestCode.SEND_REPLY_MESSAGE_V2: self.reply}
-
-    def reply(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, needs=KEYS_ARE_ENOUGH, slave=IS_BUSY)
+    def reply(self, connection: Connection, command: Command) -> Answer:
         """Answered when the client has it. One that cannot be stored is handed over nevertheless."""
         core, request = self._core, SendRequest.from_command(command)
         told = SendResponse("", request.queue_id, 0)
@@ -60,18 +59,14 @@ class ReplyProcessor:
             flag=request.flag,
             properties=request.properties,
         )
-        pushed = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push.to_fields(), command.body)
+        pushed = Command(Code.PUSH_REPLY_MESSAGE_TO_CLIENT, push.to_fields(), command.body)
 
         def answer(taken: asyncio.Future[Command]) -> None:
             if taken.cancelled():
                 return
             problem = taken.exception() or (taken.result().remark if taken.result().code else None)
-            if problem is None:
-                connection.reply(Command.response(command, ResponseCode.SUCCESS, fields=told.to_fields()))
-            else:
-                remark = f"push reply message to {asker} fail: {problem}"
-                code = ResponseCode.SYSTEM_ERROR
-                connection.reply(Command.response(command, code, fields=dict(FAILURE_FIELDS), remark=remark))
+            refused = BrokerError(ResponseCode.SYSTEM_ERROR, f"push reply message to {asker} fail: {problem}")
+            connection.reply(response_of(command, told if problem is None else refused))
 
         channel.start_request(pushed, timeout=TIMEOUT).add_done_callback(answer)
         return None

@@ -11,13 +11,14 @@ import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.data_version import DataVersion
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.timers import LONGEST_MS
 from rocketapp.config.properties import encode, to_java
 from rocketapp.errors import BrokerError
+from rocketapp.transport.answers import KEYS_ARE_ENOUGH, READ_TOPIC, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import VERSION, VERSION_NAME, Command
 from rocketapp.wire.requests.admin import encode_kv_table
 
@@ -32,15 +33,8 @@ class RuntimeProcessor:
         self._core, self._started = core, started
         self._version = DataVersion(core.clock.now())
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.GET_BROKER_CONFIG: self.config,
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.runtime_info,
-            RequestCode.VIEW_MESSAGE_BY_ID: self.message_at,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.all_offsets,
-        }
-
-    def config(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_BROKER_CONFIG, needs=KEYS_ARE_ENOUGH)
+    def config(self, connection: Connection, command: Command) -> Answer:
         """The options, and what is fixed here and an option there."""
         host, _, port = self._core.address.rpartition(":")
         shown = {
@@ -58,7 +52,8 @@ class RuntimeProcessor:
         version = msgspec.json.encode(self._version.to_json()).decode()
         return Command.response(command, ResponseCode.SUCCESS, fields={"version": version}, body=encode(shown))
 
-    def runtime_info(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_BROKER_RUNTIME_INFO, needs=KEYS_ARE_ENOUGH)
+    def runtime_info(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         now = core.monotonic()
         now_ms = core.now_ms()
@@ -91,15 +86,16 @@ class RuntimeProcessor:
         for name, size in queues.items():
             table[f"{name}ThreadPoolQueueSize"] = size
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_kv_table(table))
+        return encode_kv_table(table)
 
-    def message_at(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.VIEW_MESSAGE_BY_ID, needs=READ_TOPIC)
+    def message_at(self, connection: Connection, command: Command) -> Answer:
         offset = read.int64(command.fields, "offset")
         record = self._core.store.record_at(offset)
         if record is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=record)
+        return record
 
-    def all_offsets(self, connection: Connection, command: Command) -> Command:
-        body = msgspec.json.encode(self._core.offsets.to_json())
-        return Command.response(command, ResponseCode.SUCCESS, body=body)
+    @answers(Code.GET_ALL_CONSUMER_OFFSET, needs=KEYS_ARE_ENOUGH)
+    def all_offsets(self, connection: Connection, command: Command) -> Answer:
+        return msgspec.json.encode(self._core.offsets.to_json())

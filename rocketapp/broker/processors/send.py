@@ -7,15 +7,16 @@ answered when the store has passed its bytes to the operating system, or to the 
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.broker.stamping import Stamp, Stamped
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_retry_topic, topic_problem
 from rocketapp.model.route import PERM_WRITE
+from rocketapp.transport.answers import IS_BUSY, PUBLISH, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.batch import decode_batch
-from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import FLAG_ONE_WAY, Command
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.requests.admin import TopicConfig
@@ -38,24 +39,13 @@ class SendProcessor:
             now_ms=core.now_ms,
         )
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send,
-        }
-
-    def send(self, connection: Connection, command: Command) -> Command | None:
+    @answers(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, needs=PUBLISH, slave=IS_BUSY)
+    def send(self, connection: Connection, command: Command) -> Answer:
         request = SendRequest.from_command(command)
         topic = self.topic(request)
         queue_id = self.queue_id(request, topic)
-        if request.batch:
-            response = self._batch(connection, command, request, queue_id)
-        else:
-            response = self._single(connection, command, request, queue_id)
-        if command.flag & FLAG_ONE_WAY:
-            return None
-        return Command.response(command, ResponseCode.SUCCESS, fields=response.to_fields())
+        store = self._batch if request.batch else self._single
+        return store(connection, command, request, queue_id)
 
     def topic(self, request: SendRequest) -> TopicConfig:
         """The topic of a send. A missing topic is created when that is allowed."""

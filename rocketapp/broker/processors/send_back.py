@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.groups import GroupConfig
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.route import PERM_WRITE
+from rocketapp.transport.answers import DONE, REFUSES, Answer, answers, on_group
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import STORE_IPV6, Record, decode_record
@@ -30,15 +31,13 @@ class SendBackProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
-
-    def send_back(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.CONSUMER_SEND_MSG_BACK, needs=(on_group("Sub", field="group"),), slave=REFUSES)
+    def send_back(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         request = SendBackRequest.from_fields(command.fields)
         group = core.group(request.group)
         if group.retry_queues <= 0:
-            return Command.response(command, ResponseCode.SUCCESS)
+            return DONE
         retry = core.ensure_retry_topic(group)
         if not retry.perm & PERM_WRITE:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
@@ -55,7 +54,7 @@ class SendBackProcessor:
         if level == 0:
             topic, queue_id = core.ensure_topic(dlq_topic(group.name), 1).name, 0
         self._store(connection, message._replace(topic=topic, queue_id=queue_id), properties, level)
-        return Command.response(command, ResponseCode.SUCCESS)
+        return DONE
 
     def _message_at(self, physical_offset: int) -> Record:
         data = self._core.store.record_at(physical_offset)

@@ -13,14 +13,23 @@ import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.facts import BrokerFacts
-from rocketapp.broker.request_dispatch import Process, not_stored
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import topic_problem
+from rocketapp.transport.answers import (
+    DONE,
+    KEYS_ARE_ENOUGH,
+    READ_TOPIC,
+    REFUSES,
+    Answer,
+    answers,
+    on_topic,
+    response_of,
+)
 from rocketapp.transport.connection import Connection
-from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import (
     TopicConfig,
@@ -47,27 +56,15 @@ class TopicProcessor:
     ) -> None:
         self._core, self._facts, self._topic_gone, self._delete_stored = core, facts, topic_gone, delete_stored
 
-    def table(self) -> dict[int, Process]:
-        return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.update,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_configs,
-            RequestCode.GET_TOPIC_STATS_INFO: self.stats,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.groups_of,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.nothing_expired,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.clean_unused,
-            RequestCode.GET_TOPIC_CONFIG: self.config,
-        }
-
-    def update(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.UPDATE_AND_CREATE_TOPIC, needs=(on_topic("Create"),), slave=REFUSES, reads=UpdateTopicRequest)
+    def update(self, request: UpdateTopicRequest) -> Answer:
         core = self._core
-        request = UpdateTopicRequest.from_fields(command.fields)
+        core = self._core
         name = request.config.name
         self._check(request.config)
         self._check_shrinking(request.config)
         core.put_topic(request.applied_to(core.topics.get(name)))
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        return DONE
 
     def _check(self, config: TopicConfig) -> None:
         problem = topic_problem(config.name)
@@ -97,19 +94,21 @@ class TopicProcessor:
                     "readQueueNums when they are read",
                 )
 
-    def all_configs(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.GET_ALL_TOPIC_CONFIG, needs=KEYS_ARE_ENOUGH)
+    def all_configs(self, connection: Connection, command: Command) -> Answer:
         """The whole table in one answer. Paging is not offered."""
-        body = msgspec.json.encode(self._core.topics.to_json())
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+        return msgspec.json.encode(self._core.topics.to_json())
 
-    def stats(self, connection: Connection, command: Command) -> Command:
-        topic = self._core.known_topic(TopicRequest.from_fields(command.fields).topic).name
+    @answers(Code.GET_TOPIC_STATS_INFO, needs=READ_TOPIC, reads=TopicRequest)
+    def stats(self, request: TopicRequest) -> Answer:
+        topic = self._core.known_topic(request.topic).name
         offsets = {
             MessageQueue(topic, self._core.config.name, queue_id): TopicOffset(*of_queue)
             for queue_id, *of_queue in self._facts.queues(topic)
         }
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_stats(offsets))
+        return encode_topic_stats(offsets)
 
+    @answers(Code.DELETE_TOPIC_IN_BROKER, needs=(on_topic("Delete"),), slave=REFUSES)
     def delete(self, connection: Connection, command: Command) -> None:
         """Delete a topic, and what groups have popped of it and not acknowledged. Answered when it is gone."""
         core = self._core
@@ -123,20 +122,22 @@ class TopicProcessor:
             core.topics.delete(each)
         self._delete(connection, command, doomed)
 
-    def groups_of(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.QUERY_TOPIC_CONSUME_BY_WHO, needs=READ_TOPIC, reads=TopicRequest)
+    def groups_of(self, request: TopicRequest) -> Answer:
         """Groups that subscribe to the topic or have committed an offset in it."""
-        topic = TopicRequest.from_fields(command.fields).topic
-        groups = {group.name for group in self._core.consumers if topic in group.subscriptions}
-        body = encode_group_list(sorted(groups | self._core.offsets.groups_of(topic)))
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=body)
+        groups = {group.name for group in self._core.consumers if request.topic in group.subscriptions}
+        return encode_group_list(sorted(groups | self._core.offsets.groups_of(request.topic)))
 
-    def system_topics(self, connection: Connection, command: Command) -> Command:
-        return Command.response(command, ResponseCode.SUCCESS, body=encode_topic_list(self._core.topics.system_names))
+    @answers(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=KEYS_ARE_ENOUGH)
+    def system_topics(self, connection: Connection, command: Command) -> Answer:
+        return encode_topic_list(self._core.topics.system_names)
 
-    def nothing_expired(self, connection: Connection, command: Command) -> Command:
+    @answers(Code.CLEAN_EXPIRED_CONSUMEQUEUE, needs=KEYS_ARE_ENOUGH)
+    def nothing_expired(self, connection: Connection, command: Command) -> Answer:
         """Queues whose messages are gone are found and removed at each start."""
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+        return DONE
 
+    @answers(Code.CLEAN_UNUSED_TOPIC, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def clean_unused(self, connection: Connection, command: Command) -> None:
         """Delete the queues of topics that have no configuration any more."""
         self._delete(connection, command, self._core.unused_topics())
@@ -146,11 +147,10 @@ class TopicProcessor:
             for topic in topics if error is None else ():
                 self._core.offsets.delete_topic(topic)
                 self._topic_gone(topic)
-            done = Command.response(command, ResponseCode.SUCCESS, fields={})
-            connection.reply(done if error is None else not_stored(command, error))
+            connection.reply(response_of(command, error or DONE))
 
         self._delete_stored(topics, answer)
 
-    def config(self, connection: Connection, command: Command) -> Command:
-        topic = self._core.known_topic(read.text(command.fields, "topic"))
-        return Command.response(command, ResponseCode.SUCCESS, fields={}, body=encode_topic_config(topic))
+    @answers(Code.GET_TOPIC_CONFIG, needs=READ_TOPIC, reads=TopicRequest)
+    def config(self, request: TopicRequest) -> Answer:
+        return encode_topic_config(self._core.known_topic(request.topic))

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.request_dispatch import Process
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.names import HALF_TOPIC
+from rocketapp.transport.answers import DONE, Answer, answers, on_topic
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import FLAG_ONE_WAY, Command
+from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.record import encode_record
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
 
@@ -28,14 +29,15 @@ class TransactionProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def table(self) -> dict[int, Process]:
-        return {RequestCode.END_TRANSACTION: self.end}
-
-    def end(self, connection: Connection, command: Command) -> Command | None:
-        self._core.halves.end(EndTransaction.from_fields(command.fields))
-        if command.flag & FLAG_ONE_WAY:
-            return None
-        return Command.response(command, ResponseCode.SUCCESS, fields={})
+    @answers(
+        Code.END_TRANSACTION,
+        needs=(on_topic("Pub", optional=True),),
+        reads=EndTransaction,
+        slave=ResponseCode.SLAVE_NOT_AVAILABLE,
+    )
+    def end(self, request: EndTransaction) -> Answer:
+        self._core.halves.end(request)
+        return DONE
 
     async def check(self) -> None:
         """Ask one member of each producer group about what it has left open, some in each turn of the loop."""
@@ -61,6 +63,6 @@ class TransactionProcessor:
             channel = channels[half.checks % len(channels)]
             assert isinstance(channel, Connection)
             try:
-                channel.send_one_way(Command(RequestCode.CHECK_TRANSACTION_STATE, question.to_fields(), body))
+                channel.send_one_way(Command(Code.CHECK_TRANSACTION_STATE, question.to_fields(), body))
             except ConnectionLostError:
                 continue

@@ -11,10 +11,10 @@ from collections import deque
 from typing import NamedTuple
 
 from rocketapp.broker.replication.master import Master
-from rocketapp.broker.request_dispatch import SENDS
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.send import SENDS
 
 _TOLD = SENDS | {RequestCode.CONSUMER_SEND_MSG_BACK}
 """Requests that are answered with a code when no slave has what they stored. The others just take longer."""

@@ -46,6 +46,7 @@ _LETTERS = {
 _long_name = java_names(default_queues="defaultTopicQueueNums", born_ms="bornTimestamp")
 _LONG = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 _SHORT = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
+SENDS = _LONG | _SHORT
 
 
 class SendRequest(

@@ -10,6 +10,7 @@ from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.model.route import QueueData
 from rocketapp.namesrv.brokers import EXPIRY, MOST_BROKERS, BrokerTable, RegistrationProcessor
 from rocketapp.namesrv.name_server import NameServer
+from rocketapp.transport.answers import table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -39,8 +40,7 @@ class Server:
             takes_slaves=takes_slaves,
             takes_others=takes_others,
         )
-        names = NameServer(self.brokers).table()
-        self._dispatch = RequestDispatch(names, RegistrationProcessor(self.brokers).table())
+        self._dispatch = RequestDispatch(table_of(NameServer(self.brokers), RegistrationProcessor(self.brokers)))
         self.connection = Connection(serve=None, max_frame_bytes=1024)
 
     def ask(self, code: int, body: bytes = b"", **fields: str) -> Command:

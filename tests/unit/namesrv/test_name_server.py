@@ -5,6 +5,7 @@ from __future__ import annotations
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.namesrv.name_server import NameServer
+from rocketapp.transport.answers import table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -29,7 +30,7 @@ class Source:
 
 def ask(code: int, **fields: str) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    answer = RequestDispatch(NameServer(Source()).table()).serve(connection, Command(code, fields))
+    answer = RequestDispatch(table_of(NameServer(Source()))).serve(connection, Command(code, fields))
     assert answer is not None
     return answer
 
@@ -75,7 +76,7 @@ async def test_no_broker_registers_here() -> None:
 @in_virtual_time
 async def test_what_nobody_may_write_says_so_in_its_route_until_they_may_again() -> None:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    dispatch = RequestDispatch(NameServer(Source()).table())
+    dispatch = RequestDispatch(table_of(NameServer(Source())))
 
     def told(code: int, **fields: str) -> Command:
         answer = dispatch.serve(connection, Command(code, fields))
