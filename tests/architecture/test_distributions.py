@@ -14,6 +14,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.architecture.source import ROOT
+from tests.cases import cases
 
 FOLDERS = [ROOT, *sorted(path.parent for path in ROOT.glob("contrib/*/pyproject.toml"))]
 NAMES = [about["name"] for about in (tomllib.loads((one / "pyproject.toml").read_text())["project"] for one in FOLDERS)]
@@ -98,8 +99,8 @@ def test_every_library_of_an_extra_may_be_combined_with_our_licence_but_for_thos
     assert refused(None) == IN_AN_EXTRA
 
 
-@pytest.mark.parametrize(
-    ("licence", "may"),
+@cases(
+    "licence, may",
     [
         ("MIT", True),
         ("MIT AND PSF-2.0", True),

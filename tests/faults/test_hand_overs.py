@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cases import cases
 from tests.faults.checker import Event
 from tests.faults.hand_overs import (
     Change,
@@ -75,8 +76,8 @@ def test_only_a_call_that_was_running_when_the_connection_broke_is_excused(drop:
     assert running_when_dropped(Event("start", 1.0, A, 0, 0, 0), 5.0, [drop]) is excused
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
+@cases(
+    "change, why",
     [
         (Change(5.0, "kill", A), "its member was killed"),
         (Change(5.0, "kill", B), "a rebalance"),

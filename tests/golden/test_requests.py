@@ -32,6 +32,7 @@ from rocketapp.wire.requests import (
     statistics,
     transactions,
 )
+from tests.cases import cases
 from tests.golden.frames import frame, request, response
 
 TOPIC, BROKER = "GoldenTopic", "broker-a"
@@ -103,7 +104,7 @@ HEADERS: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "parse"), HEADERS, ids=[name for name, _ in HEADERS])
+@cases("name, parse", HEADERS, ids=[name for name, _ in HEADERS])
 def test_our_header_says_what_javas_said(name: str, parse: Callable[[Any], Any]) -> None:
     theirs = request(name).fields
     assert theirs is not None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from rocketapp.wire.trace import TraceRecord, decode, line_of, pack
+from tests.cases import cases
 from tests.golden.traces import GOLDEN, RECORDS
 
 MADE = json.loads(GOLDEN.read_text())
 
 
-@pytest.mark.parametrize(("record", "made"), list(zip(RECORDS, MADE, strict=True)))
+@cases("record, made", list(zip(RECORDS, MADE, strict=True)))
 def test_a_record_is_written_and_read_as_java_does(record: TraceRecord, made: dict[str, object]) -> None:
     assert record.encode() == made["text"]
     assert decode(record.encode().encode()) == [record]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from rocketapp.admin.promotion import SENDS_GO_ON, Copy, Fleet, Held, hopeless, missing, steps
+from tests.cases import cases
 
 COPY = Copy(1, "10.0.0.2:10911", 100, "10.0.0.1:9877", "10.0.0.1:9876")
 FLEET = Fleet("broker-a", "10.0.0.1:9876", "ASYNC_MASTER", 100, 1, (COPY,))
@@ -26,8 +25,8 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     assert list(missing(HELD, more)) == []
 
 
-@pytest.mark.parametrize(
-    ("slave", "lacks"),
+@cases(
+    "slave, lacks",
     [
         (replace(HELD, topics=frozenset({"orders"})), "topic %RETRY%billing"),
         (replace(HELD, groups=frozenset[str]()), "group billing"),

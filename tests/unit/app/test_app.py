@@ -10,6 +10,7 @@ from rocketapp import Message, RocketApp, Router, SetupError
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.config.option import option
 from rocketapp.plugin import PluginError, hookimpl
+from tests.cases import cases
 from tests.unit.app.given import line_of, plans
 
 
@@ -35,8 +36,8 @@ def with_default(app: RocketApp, again: int = 2, none: str | None = None) -> Non
 def by_name(*, app: RocketApp) -> None: ...
 
 
-@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown"])
-@pytest.mark.parametrize("function", [nothing, whole, untyped, with_default, by_name])
+@cases("moment", ["on_startup", "on_shutdown"])
+@cases("function", [nothing, whole, untyped, with_default, by_name])
 def test_a_start_or_stop_function_takes_nothing_or_the_app(moment: str, function: Callable[..., Any]) -> None:
     assert getattr(RocketApp("shop"), moment)(function) is function
 
@@ -50,8 +51,8 @@ def wrong(database: int) -> None: ...
 def of_a_message(message: Message) -> None: ...
 
 
-@pytest.mark.parametrize("moment", ["on_startup", "on_shutdown", "lifespan"])
-@pytest.mark.parametrize("function", [two, wrong, of_a_message])
+@cases("moment", ["on_startup", "on_shutdown", "lifespan"])
+@cases("function", [two, wrong, of_a_message])
 def test_other_arguments_are_refused_with_the_function_s_line(moment: str, function: Callable[..., Any]) -> None:
     with pytest.raises(SetupError, match=moment) as caught:
         getattr(RocketApp("shop"), moment)(function)
@@ -86,8 +87,8 @@ def test_subscribe_without_brackets_is_refused() -> None:
         RocketApp("shop").subscribe(nothing)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("call", "mend"),
+@cases(
+    "call, mend",
     [
         (lambda app: app.subscribe(), 'subscribe takes a topic, and keywords: write @app.subscribe("the-topic"'),
         (lambda app: app.subscribe("orders", "paid"), 'write @app.subscribe("the-topic", tags="paid")'),
@@ -126,8 +127,8 @@ def test_clusters_need_a_name_and_an_address(clusters: Any) -> None:
         RocketApp("shop", clusters=clusters)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "problem"),
+@cases(
+    "arguments, problem",
     [
         ({"name": 5}, "5 is not a string"),
         ({"clusters": "h:1"}, "give name servers by cluster name"),
@@ -185,8 +186,8 @@ def test_a_plugin_adds_a_table_of_settings() -> None:
     assert tables["metrics"] is MetricsConfig
 
 
-@pytest.mark.parametrize(
-    ("answer", "problem"),
+@cases(
+    "answer, problem",
     [
         (MetricsConfig, "return \\(table name, dataclass\\)"),
         (("consumer", MetricsConfig), "table \\[consumer\\] is taken"),

@@ -14,6 +14,7 @@ from rocketapp import Message, Outcomes, Pause, Publisher, Pull, Retry, RocketAp
 from rocketapp.plugin import AsyncCall, Subscription, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.testing import TestApp
+from tests.cases import cases
 from tests.unit.app.parts import Looking
 
 Call = tuple[float, list[str], list[int]]
@@ -300,8 +301,8 @@ def wants_an_async_pull(pull: Pull) -> None: ...
 async def wants_a_pull(pull: Pull) -> None: ...
 
 
-@pytest.mark.parametrize(
-    ("function", "options", "problem"),
+@cases(
+    "function, options, problem",
     [
         (wants_a_message, {}, "add an argument `pull: Pull`"),
         (wants_both, {}, "argument 'message' is of one message"),

@@ -8,6 +8,7 @@ import pytest
 
 from rocketapp.asyncapi.messages import Names, identifier
 from rocketapp.asyncapi.schemas import draft_07
+from tests.cases import cases
 
 
 @pytest.mark.parametrize(
@@ -23,8 +24,8 @@ def test_a_name_is_given_once() -> None:
     assert [names.take(text) for text in ("a|b", "a%b", "a-b", "c")] == ["a-b", "a-b-2", "a-b-3", "c"]
 
 
-@pytest.mark.parametrize(
-    ("new", "old"),
+@cases(
+    "new, old",
     [
         (True, True),
         ({"$ref": "a", "description": "b"}, {"description": "b", "allOf": [{"$ref": "to a"}]}),

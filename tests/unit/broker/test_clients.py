@@ -11,6 +11,7 @@ from rocketapp.broker.store.files import File, MemoryFiles
 from rocketapp.model.event import SubscriptionsDiffer
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat, decode_members
+from tests.cases import cases
 from tests.unit.broker.asking import Client, running
 from tests.unit.scripted import in_virtual_time
 
@@ -129,7 +130,7 @@ async def test_a_client_that_sends_no_heartbeat_any_more_is_forgotten() -> None:
         assert one.told(CHANGED) == 3
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",

@@ -12,12 +12,13 @@ from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.offsets import OffsetResponse, QueryOffsetRequest
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullResponse
+from tests.cases import cases
 from tests.unit.broker.asking import running
 from tests.unit.scripted import in_virtual_time
 
 
-@pytest.mark.parametrize(
-    ("more", "code"),
+@cases(
+    "more, code",
     [
         ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
         ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
@@ -46,8 +47,8 @@ def test_what_may_not_be_pulled_is_refused(more: dict[str, object], code: int) -
     story()
 
 
-@pytest.mark.parametrize(
-    ("offset", "queue_id", "code", "next_offset"),
+@cases(
+    "offset, queue_id, code, next_offset",
     [
         (0, 0, ResponseCode.SUCCESS, 3),
         (2, 0, ResponseCode.SUCCESS, 3),

@@ -13,6 +13,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests.locks import LockBody
 from rocketapp.wire.requests.send import SendRequest, SendResponse
+from tests.cases import cases
 from tests.unit.broker.asking import running
 from tests.unit.scripted import in_virtual_time
 
@@ -58,8 +59,8 @@ async def test_a_negative_queue_id_lets_the_broker_choose() -> None:
         assert chosen == {0, 1, 2, 3}
 
 
-@pytest.mark.parametrize(
-    ("topic", "body", "more", "code"),
+@cases(
+    "topic, body, more, code",
     [
         ("SCHEDULE_TOPIC_XXXX", b"x", {}, ResponseCode.NO_PERMISSION),
         ("../../etc", b"x", {}, ResponseCode.INVALID_PARAMETER),

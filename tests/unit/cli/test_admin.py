@@ -20,6 +20,7 @@ from rocketapp.cli.output import counted
 from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import ConnectError
 from rocketapp.model.message_queue import MessageQueue
+from tests.cases import cases
 from tests.peers.commands import Commands, Said
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Start
@@ -219,7 +220,7 @@ def test_a_target_is_read(text: str) -> None:
     assert target == shown[text] if text in shown else target.tzinfo is not None
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-1", "1.5", "٣", "0001-01-01", "99999-01-01"])
+@cases("text", ["", "soon", "-1", "1.5", "٣", "0001-01-01", "99999-01-01"])
 def test_what_is_no_target_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(CommandError, match="write first, last, an offset"):
         parse_target(text)

@@ -18,6 +18,7 @@ from rocketapp.cli.main import cli
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.config.client import ClientConfig
 from rocketapp.model.subscription import Subscription
+from tests.cases import cases
 from tests.unit.cli.conftest import Start
 
 SOURCE = """
@@ -91,8 +92,8 @@ def retrying(retries: int, *, orderly: bool = False) -> Subscription:
     return subscriptions(app)[0]
 
 
-@pytest.mark.parametrize(
-    ("one", "text"),
+@cases(
+    "one, text",
     [
         (retrying(0), "no retry: to %DLQ%shop"),
         (retrying(1), "again after 10 s: once, then to %DLQ%shop"),

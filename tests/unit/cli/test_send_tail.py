@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from rocketapp.cli.commands.send import parse_delay
+from tests.cases import cases
 from tests.peers.commands import Commands
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Start
@@ -141,8 +142,8 @@ def test_a_delayed_message_comes_later(send: Send, start: Start, address: str, t
     assert 0.99 <= (stored_at - born_at).total_seconds() < 5
 
 
-@pytest.mark.parametrize(
-    ("text", "level", "seconds"),
+@cases(
+    "text, level, seconds",
     [("1s", 1, 0), ("5", 2, 0), ("1m", 5, 0), ("2h", 18, 0), ("0.5m", 4, 0), ("45s", 0, 45), ("3h", 0, 10_800)],
 )
 def test_delays_are_read_with_their_unit(text: str, level: int, seconds: float) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.processes.service_manager import Silence, ready, tell, watchdog_of
+from tests.cases import cases
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import LIMIT, Command, wait_until
@@ -199,8 +200,8 @@ def _both(run: Command) -> list[str]:
     return found if len(found) == 2 else []
 
 
-@pytest.mark.parametrize(
-    ("environment", "watchdog"),
+@cases(
+    "environment, watchdog",
     [
         ({"NOTIFY_SOCKET": "/run/systemd/notify", "WATCHDOG_USEC": "30000000"}, 30.0),
         ({"NOTIFY_SOCKET": "@x", "WATCHDOG_USEC": "1500000", "WATCHDOG_PID": str(os.getpid())}, 1.5),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rocketapp.cli.output import may_colour, places, print_table, table_lines
+from tests.cases import cases
 
 HEADER = ("TOPIC", "LAG")
 ROWS = [("orders", 7), ("a-topic-with-a-very-long-name", 1200), ("x", None)]
@@ -39,10 +40,8 @@ def test_where_the_columns_do_not_fit_each_row_is_a_block() -> None:
     ]
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize(
-    "topic", ["orders", "注文" * 30, "e\u0301" * 90, "x" * 90], ids=["short", "wide", "accents", "long"]
-)
+@cases("width", [40, 80, 200])
+@cases("topic", ["orders", "注文" * 30, "e\u0301" * 90, "x" * 90], ids=["short", "wide", "accents", "long"])
 def test_a_table_fits_whatever_is_in_it(width: int, topic: str) -> None:
     header = ("TOPIC", "BROKER", "QUEUE", "REASON")
     lines = table_lines(header, [(topic, "broker-a", 123, "ValueError"), ("b", "broker-b", 0, "")], width)

@@ -9,6 +9,7 @@ import pytest
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.properties import encode, from_java, to_java
 from rocketapp.errors import ConfigError
+from tests.cases import cases
 
 CONF = """
 # of production
@@ -49,8 +50,8 @@ def test_a_file_of_apaches_sets_our_options() -> None:
     assert from_java(asked, "broker.conf") == keys
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
+@cases(
+    "line, said",
     [
         ("flushDiskTyp=x", "the embedded broker has no option flushDiskTyp: did you mean flushDiskType?"),
         ("xyzzy=1", "the embedded broker has no option xyzzy"),

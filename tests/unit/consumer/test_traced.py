@@ -18,6 +18,7 @@ from rocketapp.model.policy import Policy
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from rocketapp.wire.trace import SubAfterRecord, SubBeforeRecord, TraceRecord, decode, pack
+from tests.cases import cases
 from tests.unit.consumer.fake_cluster import consumed, subscription
 from tests.unit.scripted import in_virtual_time
 
@@ -55,8 +56,8 @@ def raising(error: Exception) -> Callable[[Any], Any]:
     return handler
 
 
-@pytest.mark.parametrize(
-    ("call", "code"),
+@cases(
+    "call, code",
     [
         (lambda _: None, 0),
         (lambda _: "a value", 0),

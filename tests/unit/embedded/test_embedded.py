@@ -30,6 +30,7 @@ from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests.offsets import OffsetResponse
 from rocketapp.wire.requests.routes import decode_route
 from rocketapp.wire.requests.send import SendRequest
+from tests.cases import cases
 from tests.unit.broker.asking import Running, running
 from tests.unit.scripted import in_virtual_time
 
@@ -200,7 +201,7 @@ async def test_a_killed_broker_has_everything_that_it_said_is_stored() -> None:
         assert [message.body for message in await client.messages("orders", 50)] == [b"late"]
 
 
-@pytest.mark.parametrize("code", [0, 25, 103, 318, 323, 329, 513, 3001, 9999, 200056, -1])
+@cases("code", [0, 25, 103, 318, 323, 329, 513, 3001, 9999, 200056, -1])
 def test_what_is_not_offered_is_refused_by_name(code: int) -> None:
     @in_virtual_time
     async def story() -> None:

@@ -2,14 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from rocketapp.model.subscription import CONCURRENT, KEYED, ORDERLY, POLLED, POPPED, HandlerKind, kind_of
+from tests.cases import cases
 from tests.unit.consumer.fake_cluster import subscription
 
 
-@pytest.mark.parametrize(
-    ("declared", "kind"),
+@cases(
+    "declared, kind",
     [
         ({}, CONCURRENT),
         ({"broadcast": True, "batch": 5}, CONCURRENT),

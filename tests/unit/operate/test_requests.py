@@ -23,6 +23,7 @@ from rocketapp.operate import desk
 from rocketapp.operate.gate import Request, Response
 from rocketapp.operate.requests import answer
 from rocketapp.operate.view import DeadLetterLine, Now
+from tests.cases import cases
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
 
 OPEN = {"host": "127.0.0.1:8080"}
@@ -172,8 +173,8 @@ def test_a_command_line_pauses_as_well() -> None:
     assert desk.changes
 
 
-@pytest.mark.parametrize(
-    ("headers", "peer"),
+@cases(
+    "headers, peer",
     [
         ({**OPEN, "origin": "http://evil.example"}, "127.0.0.1"),
         ({**OPEN, "origin": "null"}, "127.0.0.1"),

@@ -16,6 +16,7 @@ from rocketapp.operate.gate import Request, Response
 from rocketapp.operate.requests import answering
 from rocketapp.operate.running import ask
 from rocketapp.operate.server import OperatorServer, parse_address
+from tests.cases import cases
 from tests.unit.operate.test_requests import ORDERS, Desk
 from tests.unit.operate.views import now_of, seen, stall
 
@@ -230,9 +231,7 @@ def test_it_leaves_no_thread(desk: Desk) -> None:
     assert not [one for one in threading.enumerate() if one.name == "rocketapp-http" and one.is_alive()]
 
 
-@pytest.mark.parametrize(
-    "text", ["", "8080", ":8080", "localhost:", "localhost:http", "::1:80", "h:70000", "h:-1", "h:٣"]
-)
+@cases("text", ["", "8080", ":8080", "localhost:", "localhost:http", "::1:80", "h:70000", "h:-1", "h:٣"])
 def test_what_is_not_an_address_is_told_how_to_write_one(text: str) -> None:
     with pytest.raises(ValueError, match=r"write host:port|is not a port"):
         parse_address(text)

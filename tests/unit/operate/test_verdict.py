@@ -10,6 +10,7 @@ from rocketapp.model.event import LoopBlocked, LoopFailed, RollOut
 from rocketapp.operate.verdict import judge, mend_of
 from rocketapp.operate.view import Now, Seen
 from rocketapp.plugins.log_lines import line_of
+from tests.cases import cases
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall, unassigned
 
 BLOCKED = LoopBlocked(6.0, "app.py:12", "app:settle", is_over=False, stack="settle app.py:12")
@@ -116,8 +117,8 @@ def test_a_group_whose_rebalance_fails_is_not_ready_in_the_words_of_the_log(prob
     assert mend in finding.mend
 
 
-@pytest.mark.parametrize(
-    ("reason", "mend"),
+@cases(
+    "reason, mend",
     [
         ("paused: by the app", "app.resume('orders')"),
         ("no lock: another member holds its lock", "stop the member that holds it"),

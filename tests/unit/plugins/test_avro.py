@@ -20,6 +20,7 @@ from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publishing import outgoing
 from rocketapp.plugins.avro import Avro, AvroCodec
 from rocketapp.testing import Done, call_sync, make_message
+from tests.cases import cases
 
 AVRO = {"content-type": "application/avro"}
 FIRST = {"type": "record", "name": "shop.Order", "fields": [{"name": "id", "type": "string"}]}
@@ -175,8 +176,8 @@ def test_pydantic_models_check_what_they_get() -> None:
     assert "field amount: Input should be less than or equal to 100" in reason(OrderModel, encode(Order("1", 101)))
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "what"),
+@cases(
+    "kind, body, what",
     [
         (Short, encode(Order("1", 5)), "as Short: field amount: Expected `str`, got `int`"),
         (Order, b"", "as Order: the record is cut short"),
@@ -242,8 +243,8 @@ def record(name: str, **types: Any) -> dict[str, Any]:
     return {"type": "record", "name": name, "fields": [{"name": one, "type": types[one]} for one in types]}
 
 
-@pytest.mark.parametrize(
-    ("schema", "what"),
+@cases(
+    "schema, what",
     [
         (record("Node", next=["null", "Node"]), "Node holds itself"),
         (record("a.Node", parts={"type": "array", "items": "Node"}), "a.Node holds itself"),

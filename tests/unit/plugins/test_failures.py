@@ -14,6 +14,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.subscription import Subscription
 from rocketapp.plugins.failures import FailuresConfig
 from rocketapp.testing import Done, TestApp, call_sync, make_message
+from tests.cases import cases
 
 OWN = "tests.unit.plugins.test_failures"
 
@@ -99,8 +100,8 @@ WRONG_RULES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("rule", "problem"),
+@cases(
+    "rule, problem",
     WRONG_RULES,
 )
 def test_a_rule_that_cannot_be_is_refused_with_its_place(rule: dict[str, Any], problem: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from rocketapp.plugins.trace_context import carrier_of, is_sampled, trace_id
 from rocketapp.wire.properties import encode
+from tests.cases import cases
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED, DROPPED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
@@ -17,7 +18,7 @@ def test_the_context_is_read_wherever_it_stands_among_the_properties(name: str, 
         assert trace_id(encode(properties)) == TRACE
 
 
-@pytest.mark.parametrize(
+@cases(
     "properties",
     [
         {},

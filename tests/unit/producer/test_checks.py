@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.producer.checks import problem_of
+from tests.cases import cases
 
 
 def test_an_ordinary_message_has_no_problem() -> None:
@@ -21,8 +20,8 @@ def test_an_ordinary_message_has_no_problem() -> None:
     assert problem_of(message, 100) is None
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
+@cases(
+    "change, problem",
     [
         ({"topic": "a b"}, "only letters"),
         ({"topic": ""}, "needs a name"),

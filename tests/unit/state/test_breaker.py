@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rocketapp.model.policy import Breaker
 from rocketapp.state.breaker import RecentFailures
+from tests.cases import cases
 
 
 def enough(failures: RecentFailures, *calls: tuple[float, int]) -> list[float | None]:
@@ -54,8 +55,8 @@ def test_it_opens_exactly_when_the_latest_failures_say_so(
         assert latest_failures.are_enough == expected
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@cases(
+    "arguments, text",
     [
         ({"failures": 0}, "failures=0): give a whole number, 1 or more"),
         ({"failures": 10**30}, "give 1000000 at most"),

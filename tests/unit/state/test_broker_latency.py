@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rocketapp.state.broker_latency import BrokerLatency, pause_after
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("milliseconds", "pause"),
+@cases(
+    "milliseconds, pause",
     [
         (0, 0),
         (50, 0),

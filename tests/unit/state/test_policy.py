@@ -8,6 +8,7 @@ import pytest
 from rocketapp.model.outcome import DeadLetter, Outcome, Outcomes, Pause, Retry, Skip
 from rocketapp.model.policy import Policy, unfit_for_concurrent
 from rocketapp.state.redelivery import Failure, delay_before, retry_level, under_policy
+from tests.cases import cases
 
 
 def said(policy: Policy, error: BaseException) -> Failure | None:
@@ -79,8 +80,8 @@ WRONG_POLICIES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@cases(
+    "arguments, text",
     WRONG_POLICIES,
 )
 def test_a_wrong_policy_is_refused_with_the_mend(arguments: dict[str, Any], text: str) -> None:

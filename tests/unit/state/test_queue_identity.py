@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.state.queue_identity import Identity, Landmark, recognise
+from tests.cases import cases
 
 times = st.lists(st.integers(0, 50), min_size=1, max_size=40).map(sorted)
 
@@ -52,8 +52,8 @@ def test_a_queue_that_lost_its_tail_and_went_on_is_another_one(
     assert look(records[:kept] + went_on, known, deleted=0) is Identity.OTHER
 
 
-@pytest.mark.parametrize(
-    ("found", "end", "said"),
+@cases(
+    "found, end, said",
     [
         (Landmark(99, 5, "a"), 300, Identity.SAME),
         (Landmark(99, 5, "b"), 300, Identity.OTHER),

@@ -24,6 +24,7 @@ from rocketapp.state.redelivery import (
     retry_properties,
     seconds_of,
 )
+from tests.cases import cases
 
 FAILURE = Failure("ValueError", "no")
 
@@ -131,8 +132,8 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
     cleaned.encode()
 
 
-@pytest.mark.parametrize(
-    ("path", "problem", "has_locks", "expected"),
+@cases(
+    "path, problem, has_locks, expected",
     [
         (Path.SEND_BACK, Problem.PASSING, False, After(Path.SEND_BACK)),
         (Path.SEND_BACK, Problem.UNCLEAR, False, After(Path.SEND_BACK, Path.RETRY_COPY)),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from rocketapp.state.sql_filter import DEEPEST, LONGEST, MOST_PARTS, compile_sql
+from tests.cases import cases
 
 PROPERTIES = {"a": "5", "b": "x", "c": "true", "TAGS": "TagA"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
     [
         "TRUE",
@@ -40,7 +41,7 @@ def test_it_lets_a_message_through(expression: str) -> None:
     assert compile_sql(expression)(PROPERTIES)
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
     [
         "FALSE",
@@ -73,7 +74,7 @@ def test_it_keeps_a_message_back(expression: str) -> None:
     assert not compile_sql(expression)(PROPERTIES)
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
     [
         "",
@@ -115,7 +116,7 @@ def test_a_number_that_is_too_long_for_what_it_is_compared_with_does_not_match()
     assert not compile_sql("long > 2999999999")(large)
 
 
-@pytest.mark.parametrize(
+@cases(
     "expression",
     [
         "(" * (DEEPEST + 1) + "TRUE" + ")" * (DEEPEST + 1),

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from rocketapp.model.subscription import Start
 from rocketapp.state.start_position import Edge, StartAt, begin_anew, correct, start_at
+from tests.cases import cases
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("topic", "start", "joined", "expected"),
+@cases(
+    "topic, start, joined, expected",
     [
         ("t", "first", None, Edge.MIN),
         ("t", "last", None, Edge.MAX),

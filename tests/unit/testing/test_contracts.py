@@ -20,6 +20,7 @@ from rocketapp.plugins.idempotency.decisions import MemoryStore
 from rocketapp.plugins.idempotency.sqlite import SQLiteStore
 from rocketapp.state.allocation import Average, ByCircle, ConsistentHash
 from rocketapp.testing import check_allocation, check_codec, check_idempotency_store, check_offset_store
+from tests.cases import cases
 
 # Stores of offsets.
 
@@ -568,7 +569,7 @@ def test_right_codecs_pass() -> None:
         check_codec(Orders)
 
 
-@pytest.mark.parametrize("broken", CODECS)
+@cases("broken", CODECS)
 def test_the_check_finds_a_broken_codec(broken: type[Orders]) -> None:
     with pytest.raises(AssertionError, match=CODECS[broken]):
         check_codec(broken, Order("größe", 2**40), Order("", 0))

@@ -12,14 +12,15 @@ import zstandard
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire.compression import LZ4, ZLIB, ZSTD, compress, inflate, sys_flag_of
+from tests.cases import cases
 
 KINDS = ["zlib", "lz4", "zstd"]
 BODY = b"The quick brown fox. " * 10_000
 MIB = 1024 * 1024
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", [b"", b"x", BODY])
+@cases("kind", KINDS)
+@cases("body", [b"", b"x", BODY])
 def test_what_was_compressed_is_inflated(kind: str, body: bytes) -> None:
     assert inflate(compress(body, kind, 5), sys_flag_of(kind), len(body)) == body
 
@@ -60,8 +61,8 @@ def test_a_body_that_ends_too_early_is_broken(kind: str) -> None:
             inflate(packed[:cut], sys_flag_of(kind), MIB)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", [b"\x00" * 50, b"hello world, hello world", b"\xff" * 20])
+@cases("kind", KINDS)
+@cases("body", [b"\x00" * 50, b"hello world, hello world", b"\xff" * 20])
 def test_a_body_that_is_nothing_of_the_kind_is_broken(kind: str, body: bytes) -> None:
     with pytest.raises(ProtocolError):
         inflate(body, sys_flag_of(kind), MIB)

@@ -38,6 +38,7 @@ from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, de
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from rocketapp.wire.requests.send_back import SendBackRequest
 from rocketapp.wire.requests.statistics import decode_topic_stats, encode_topic_stats
+from tests.cases import cases
 
 FRAMES: dict[str, dict[str, str]] = json.loads(
     (Path(__file__).parents[2] / "golden" / "frames.json").read_text(encoding="utf-8")
@@ -49,8 +50,8 @@ def read(name: str, side: str = "request") -> Command:
     return command
 
 
-@pytest.mark.parametrize(
-    ("name", "header", "left_out"),
+@cases(
+    "name, header, left_out",
     [
         ("route", RouteRequest, set()),
         ("route_17", RouteRequest, set()),

@@ -10,6 +10,7 @@ from rocketapp.errors import ProtocolError
 from rocketapp.wire import header_binary
 from rocketapp.wire.command import Command
 from rocketapp.wire.header_binary import encode
+from tests.cases import cases
 
 FIXED = struct.pack(">hbhii", 11, 9, 479, 3, 2)
 NO_REMARK = struct.pack(">i", 0)
@@ -50,7 +51,7 @@ def test_the_last_of_equal_names_wins() -> None:
     assert decode(header(entry(b"a", b"1") + entry(b"a", b"2"))).fields == {"a": "2"}
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b"",

@@ -7,6 +7,7 @@ import pytest
 from rocketapp.errors import ProtocolError
 from rocketapp.wire import header_json
 from rocketapp.wire.command import Command
+from tests.cases import cases
 
 
 def decode(data: bytes) -> Command:
@@ -38,7 +39,7 @@ def test_broken_utf8_is_replaced() -> None:
     assert decode(b'{"code":1,"remark":"\xff"}').remark == "\ufffd"
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b"",

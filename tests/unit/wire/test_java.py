@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rocketapp.wire.java import string_hash, tags_code
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
+@cases(
+    "text, expected",
     [
         ("TagA", 2598919),
         ("TagB", 2598920),

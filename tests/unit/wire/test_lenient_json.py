@@ -10,12 +10,13 @@ import pytest
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.lenient_json import dump_queue_map, int32_of, int64_of, loads, queue_of, text_of
+from tests.cases import cases
 
 QUEUE_KEY = (("brokerName", "b"), ("queueId", 0), ("topic", "T"))
 
 
-@pytest.mark.parametrize(
-    ("data", "value"),
+@cases(
+    "data, value",
     [
         (b'{"a":[1,2.5,null,true,"x"]}', {"a": [1, 2.5, None, True, "x"]}),
         (b'{0:"127.0.0.1:10911",1:"b"}', {0: "127.0.0.1:10911", 1: "b"}),
@@ -33,7 +34,7 @@ def test_both_dialects_are_read(data: bytes, value: Any) -> None:
     assert loads(data) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     "data",
     [
         b"",

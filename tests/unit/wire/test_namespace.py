@@ -20,12 +20,13 @@ from rocketapp.wire.requests.replies import PushReply
 from rocketapp.wire.requests.running_info import encode_status
 from rocketapp.wire.requests.send import SendRequest
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
+from tests.cases import cases
 
 NS = Namespace("shop")
 
 
-@pytest.mark.parametrize(
-    ("bare", "wrapped"),
+@cases(
+    "bare, wrapped",
     [
         ("orders", "shop%orders"),
         ("%RETRY%billing", "%RETRY%shop%billing"),

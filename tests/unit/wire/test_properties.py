@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from rocketapp.errors import ProtocolError
 from rocketapp.wire.properties import decode, encode, from_tag_on, keys_of, tag_of, unique_id_of
+from tests.cases import cases
 
 
 def test_an_entry_counts_when_name_and_value_are_both_there() -> None:
@@ -43,8 +44,8 @@ def test_broken_utf8_is_replaced_and_not_fatal() -> None:
     assert decode(b"a\x01\xff\x02b\x01c\x02") == {"a": "\ufffd", "b": "c"}
 
 
-@pytest.mark.parametrize(
-    ("raw", "tag"),
+@cases(
+    "raw, tag",
     [
         (b"TAGS\x01TagA\x02", b"TagA"),
         (b"TAGS\x01TagA", b"TagA"),

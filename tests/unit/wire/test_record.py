@@ -28,6 +28,7 @@ from rocketapp.wire.record import (
     decode_records,
     encode_record,
 )
+from tests.cases import cases
 
 PULLED = bytes.fromhex(
     "000000d1daa320a73610a68600000000000000000000000000000000000000000000000000000000000001a1f872fd4b7f0000010000cce8"
@@ -248,9 +249,9 @@ def test_a_message_goes_into_another_process(data: bytes) -> None:
         assert twin.body == body
 
 
-@pytest.mark.parametrize("at", [0, 209])
-@pytest.mark.parametrize(
-    ("position", "value"),
+@cases("at", [0, 209])
+@cases(
+    "position, value",
     [
         (0, 208),
         (0, 210),

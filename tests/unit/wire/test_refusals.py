@@ -4,12 +4,13 @@ import pytest
 
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.refusals import are_keys_refused
+from tests.cases import cases
 
 NO_PERMISSION, ERROR = ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR
 
 
-@pytest.mark.parametrize(
-    ("code", "remark"),
+@cases(
+    "code, remark",
     [
         (NO_PERMISSION, "username cannot be null."),
         (NO_PERMISSION, "User:ann is not found."),

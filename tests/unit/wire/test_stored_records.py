@@ -13,6 +13,7 @@ from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.layout import INNER_BATCH, NEED_UNWRAP
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
+from tests.cases import cases
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 
@@ -73,10 +74,8 @@ def test_unusual_records_are_messages_at_once(kind: str) -> None:
     assert not records.starts
 
 
-@pytest.mark.parametrize("data", [USUAL, record(5) + record(6, topic="t" * 200) + record(9)], ids=["usual", "unusual"])
-@pytest.mark.parametrize(
-    ("offset", "left"), [(0, [5, 6, 9]), (5, [5, 6, 9]), (6, [6, 9]), (7, [9]), (9, [9]), (10, [])]
-)
+@cases("data", [USUAL, record(5) + record(6, topic="t" * 200) + record(9)], ids=["usual", "unusual"])
+@cases("offset, left", [(0, [5, 6, 9]), (5, [5, 6, 9]), (6, [6, 9]), (7, [9]), (9, [9]), (10, [])])
 def test_what_lies_below_an_offset_is_cut_off(data: bytes, offset: int, left: list[int]) -> None:
     rest = found(data).since(offset)
     assert [message.offset for message in rest.messages()] == left if rest else not left

@@ -19,6 +19,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from rocketapp_lake.arrow_columns import schema_of_ddl
 from rocketapp_lake.columns import TIMESTAMP, Columns
 from rocketapp_lake.declared import columns_of
+from tests.cases import cases
 
 
 class State(enum.Enum):
@@ -192,8 +193,8 @@ def test_several_types_are_one_table_with_their_tag() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "problem"),
+@cases(
+    "kind, problem",
     [
         (Paid | Odd, "field 'id' has not the same type in all of them"),
         (Paid | int, "all of them are msgspec Structs with a tag"),

@@ -20,6 +20,7 @@ from rocketapp_lake import sink
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import register_format
 from rocketapp_lake.parquet import LOG, ParquetStore
+from tests.cases import cases
 
 
 @dataclass
@@ -38,8 +39,8 @@ def picky(sink: Sink, settings: Any, writer: Any) -> ParquetStore:
 register_format("picky", picky)
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
+@cases(
+    "options, problem",
     [
         ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'delta' or "),
         ({"flush_row": 5}, "flush_row= is unknown: flush_rows= is meant?"),

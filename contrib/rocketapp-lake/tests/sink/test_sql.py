@@ -29,6 +29,7 @@ from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
 from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.sql import DatabaseError, SqlStore
 from rocketapp_lake.sql_loading import Database
+from tests.cases import cases
 from tests.peers import databases
 
 pytestmark = pytest.mark.timeout(300)
@@ -547,8 +548,8 @@ async def test_without_a_url_the_app_does_not_start(table: Shop, apps: None) -> 
 # Declarations.
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
+@cases(
+    "options, problem",
     [
         ({"url": "db/shop"}, "url= is a text as postgresql+psycopg://"),
         ({"merg_on": "id"}, "merg_on= is unknown: merge_on= is meant?"),

@@ -21,6 +21,7 @@ from rocketapp_lake import LakeConfig, SinkOptions
 from rocketapp_lake.assembly import MOST_BAD
 from rocketapp_lake.commands import command as sink_command
 from rocketapp_pyspark import SparkConfig
+from tests.cases import cases
 
 Table = list[list[str]]
 MIB = 1024 * 1024
@@ -143,7 +144,7 @@ def test_the_columns_of_the_data_source_are_on_its_page() -> None:
 # All pages.
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
+@cases("page", PAGES)
 def test_commands_are_such_and_links_lead_somewhere(page: Path) -> None:
     for _, line in commands(str(page)):
         words = shlex.split(line, comments=True)

@@ -17,6 +17,7 @@ from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.layout import MAGIC_V1
 from rocketapp.wire.record import Record, decode_records, encode_record
+from tests.cases import cases
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 ALL = tuple(TYPES)
@@ -113,7 +114,7 @@ def test_columns_say_what_messages_say(given_records: list[Record]) -> None:
     assert [dict(row) for row in found.column("properties").to_pylist()] == [m.properties for m in messages]
 
 
-@pytest.mark.parametrize("name", list(TYPES))
+@cases("name", list(TYPES))
 def test_a_column_alone_is_the_same_as_among_all(name: str) -> None:
     raw = properties.encode({"KEYS": "k", "TAGS": "t"})
     data = record(raw=raw) + record(8, raw=raw)

@@ -12,6 +12,7 @@ from pyspark_rocketmq.options import EARLIEST, LATEST, Edge, Limits, columns_of,
 from pyspark_rocketmq.problems import OptionError
 from pyspark_rocketmq.source import RocketMQSource
 from rocketapp import MessageQueue
+from tests.cases import cases
 
 BASE = {"nameServer": "n:9876", "subscribe": "orders"}
 Q0 = MessageQueue("orders", "a", 0)
@@ -54,8 +55,8 @@ def test_names_are_read_without_case() -> None:
     assert read_options({"NAMESERVER": "n:1", "subscribe": "t", "PULLDEPTH": "2"}, streaming=False).pulls.depth == 2
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "problem"),
+@cases(
+    "name, value, problem",
     [
         ("pullDepth", "0", "option pullDepth='0': give a whole number from 1 to 256"),
         ("pullDepth", "many", "whole number"),
@@ -92,8 +93,8 @@ def test_a_malformed_value_is_refused_with_its_option(name: str, value: str, pro
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
+@cases(
+    "given, problem",
     [
         ({"subscribe": "t"}, "nameServer is missing"),
         ({"nameServer": "n:1"}, "one of subscribe, subscribePattern and assign; given: none"),
@@ -195,8 +196,8 @@ def test_queues_may_be_assigned() -> None:
             read_options({"nameServer": "n:1", "assign": wrong}, streaming=False)
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
+@cases(
+    "given, expected",
     [
         ({}, USUAL),
         ({"includeProperties": "true"}, (*USUAL, "properties")),

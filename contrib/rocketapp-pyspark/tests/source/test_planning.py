@@ -12,6 +12,7 @@ from pyspark_rocketmq.planning import Bounds, Range, advance, limited, ranges, r
 from pyspark_rocketmq.problems import DataLossError, OptionError
 from rocketapp import MessageQueue
 from rocketapp.state.queue_identity import Landmark
+from tests.cases import cases
 
 A, B, C = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1), MessageQueue("t", "b", 10)
 queues = st.builds(MessageQueue, st.sampled_from(["t", "s"]), st.sampled_from(["a", "b"]), st.integers(0, 20))
@@ -53,8 +54,8 @@ def test_offsets_of_another_version_are_refused() -> None:
 BOUNDS = {A: Bounds(10, 100), B: Bounds(0, 0)}
 
 
-@pytest.mark.parametrize(
-    ("edge", "found_at", "expected"),
+@cases(
+    "edge, found_at, expected",
     [
         (Edge(default=EARLIEST), {}, {A: 10, B: 0}),
         (Edge(default=LATEST), {}, {A: 100, B: 0}),

@@ -10,6 +10,7 @@ from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.pushdown import Wanted, wanted_of
 from pyspark_rocketmq.resolving import batch_ranges
 from rocketapp import MessageQueue
+from tests.cases import cases
 from tests.peers.loading import Sent
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ AT = datetime(2026, 1, 1, 0, 0, 0, 1500, tzinfo=UTC)
 AT_MS = 1_767_225_600_001
 
 
-@pytest.mark.parametrize(
-    ("filters", "expected"),
+@cases(
+    "filters, expected",
     [
         ([], Wanted()),
         ([spark.EqualTo(("queue_id",), 1)], Wanted(among={"queue_id": frozenset({1})})),

@@ -11,6 +11,7 @@ import pydantic
 import pytest
 
 from rocketapp import Context, DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, SetupError, Skip
+from tests.cases import cases
 from tests.unit.app.given import QUEUE, bound, call_of, line_of, message
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def test_subscribe_returns_the_function_unchanged() -> None:
     assert decorated(message(b"abc")) == "abc"
 
 
-@pytest.mark.parametrize(
-    ("kind", "body", "expected"),
+@cases(
+    "kind, body, expected",
     [
         (bytes, b"\xff", b"\xff"),
         (str, "ü".encode(), "ü"),
@@ -466,7 +467,7 @@ def test_what_nothing_fills_is_refused() -> None:
     assert "annotation Database, which nothing fills: annotate it as Message" in refused(RocketApp("shop"), handle)
 
 
-@pytest.mark.parametrize("kind", [int, object, Any, Order | int, list, set[str], tuple[Order, ...], "no such name("])
+@cases("kind", [int, object, Any, Order | int, list, set[str], tuple[Order, ...], "no such name("])
 def test_other_annotations_are_refused(kind: Any) -> None:
     def handle(payload: Any) -> None: ...
 

@@ -12,6 +12,7 @@ from rocketapp import Message, Policy, RocketApp, Router, SetupError
 from rocketapp.cli.commands.app import route_of
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.model.subscription_words import describe_failures, describe_run, describe_tags
+from tests.cases import cases
 from tests.unit.app.given import bound, plans
 
 
@@ -63,8 +64,8 @@ def test_routes_say_what_becomes_of_a_failed_message() -> None:
     assert route_of(prices, suspend=1.0)["broadcast"] is True
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
+@cases(
+    "options, problem",
     [
         ({"broadcast": 1}, "broadcast=1: give True or False"),
         ({"broadcast": True, "retries": 3}, "remove retries=, or add orderly=True"),

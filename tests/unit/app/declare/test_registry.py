@@ -11,6 +11,7 @@ import pytest
 from rocketapp import Message, Policy, Pull, RocketApp, Router, SetupError
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.subscription import Subscription, SubscriptionData
+from tests.cases import cases
 from tests.unit.app.given import bound, plans
 
 
@@ -41,8 +42,8 @@ def test_a_policy_that_a_concurrent_handler_cannot_have_is_refused_wherever_it_c
     assert [topic.handlers[0].subscription.retry for topic in plans(app)[0].topics] == [Policy([7201]), None]
 
 
-@pytest.mark.parametrize(
-    ("options", "problem"),
+@cases(
+    "options, problem",
     [
         ({"order_by": "k", "orderly": True}, "remove one of them"),
         ({"order_by": "k", "batch": 5}, "one by one: remove batch=, or order_by="),
@@ -82,8 +83,8 @@ def test_a_retry_that_is_not_a_policy_is_refused_with_the_mend(value: Any, mend:
     assert mend in caught.value.problem
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "what"),
+@cases(
+    "first, second, what",
     [
         ({"tags": "paid || refunded"}, {"tags": "shipped||paid"}, "tag 'paid' has two handlers"),
         ({}, {}, "two handlers take every tag"),
@@ -152,8 +153,8 @@ def test_topics_of_a_group_share_a_consumer() -> None:
 # One declaration alone.
 
 
-@pytest.mark.parametrize(
-    ("options", "what"),
+@cases(
+    "options, what",
     [
         ({"topic": ""}, "a topic needs a name"),
         ({"topic": "or ders"}, "only letters, digits"),
@@ -193,7 +194,7 @@ def test_topics_of_a_group_share_a_consumer() -> None:
         ({"topic": "%RETRY%other", "group": "other"}, "the group's own retry topic"),
     ],
 )
-@pytest.mark.parametrize("enabled", [True, False])
+@cases("enabled", [True, False])
 def test_a_declaration_that_cannot_work_is_refused(options: dict[str, Any], what: str, enabled: bool) -> None:
     arguments = {"topic": "orders", **options, "enabled": enabled}
     with pytest.raises(SetupError) as caught:
@@ -257,8 +258,8 @@ def subscription_of(app: RocketApp, consumer: ConsumerConfig | None = None, *, g
     return topic.handlers[0].subscription
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "last"),
+@cases(
+    "name, values, last",
     [
         ("group", ("a", "b", "c", "d"), "set"),
         ("cluster", ("eu", "us", "eu", "us"), ""),
@@ -269,7 +270,7 @@ def subscription_of(app: RocketApp, consumer: ConsumerConfig | None = None, *, g
         ("orderly", (True, False, True, False), False),
     ],
 )
-@pytest.mark.parametrize("outermost", range(5))
+@cases("outermost", range(5))
 def test_an_option_comes_from_the_innermost_that_says_it(
     name: str, values: tuple[Any, ...], last: object, outermost: int
 ) -> None:
@@ -477,9 +478,7 @@ def test_tags_that_cannot_be_meant_are_refused_with_the_mend(tags: str, mend: st
     assert caught.value.place.startswith(__file__)
 
 
-@pytest.mark.parametrize(
-    "tags", ["*", "", "a||b", "*||a", "two words || b", "ä", ["a", "b"], ["a|b", "c,d"], ["*"], ("a",)]
-)
+@cases("tags", ["*", "", "a||b", "*||a", "two words || b", "ä", ["a", "b"], ["a|b", "c,d"], ["*"], ("a",)])
 def test_tags_that_may_be_meant_are_taken(tags: Any) -> None:
     app = RocketApp("shop")
     app.subscribe("orders", tags=tags)(handler())
@@ -500,8 +499,8 @@ def test_the_brokers_own_topics_and_groups_are_refused_with_the_mend(topic: str,
     assert caught.value.place.startswith(__file__)
 
 
-@pytest.mark.parametrize(
-    ("tags", "problem"),
+@cases(
+    "tags, problem",
     [
         ("paid|refunded", 'write tags=["paid", "refunded"]'),
         ("paid,refunded", 'write tags=["paid", "refunded"]'),

@@ -12,6 +12,7 @@ from rocketapp.app.publishing import outgoing, timeout_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import MessageOptions
 from rocketapp.wire.body import encode_body
+from tests.cases import cases
 
 
 class Order(msgspec.Struct):
@@ -27,8 +28,8 @@ class Move:
     item: str
 
 
-@pytest.mark.parametrize(
-    ("body", "expected"),
+@cases(
+    "body, expected",
     [
         (b"\x00\xff", b"\x00\xff"),
         (bytearray(b"ab"), b"ab"),
@@ -47,7 +48,7 @@ def test_a_body_is_encoded_by_its_type(body: Any, expected: bytes) -> None:
     assert (type(encoded), encoded) == (bytes, expected)
 
 
-@pytest.mark.parametrize("body", [None, 5, 1.5, True, object(), Order, Move, {"a": object()}])
+@cases("body", [None, 5, 1.5, True, object(), Order, Move, {"a": object()}])
 def test_what_has_no_form_in_json_is_a_type_error(body: Any) -> None:
     with pytest.raises(TypeError, match=r"cannot be published|has no form in JSON"):
         encode_body(body)
@@ -104,8 +105,8 @@ def test_a_single_key_is_a_key_and_not_its_letters() -> None:
     assert outgoing("orders", b"x", {"keys": ["a", "b"]}).keys == ("a", "b")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
+@cases(
+    "arguments, text",
     [
         ({"topic": 5}, "topic=5: topic takes a str"),
         ({"tag": 5}, "tag=5: tag takes a str or None"),

@@ -14,6 +14,7 @@ from rocketapp.app.publishing import PLAIN, outgoing
 from rocketapp.model.outgoing import MessageOptions
 from rocketapp.plugin import PluginError, hookimpl
 from rocketapp.testing.records import published_of
+from tests.cases import cases
 from tests.unit.app.given import call_of, message
 
 T = TypeVar("T")
@@ -80,8 +81,8 @@ def sent(app: RocketApp, body: Any, **options: Any) -> Message:
 # By content type.
 
 
-@pytest.mark.parametrize("name", ["application/msgpack", "Application/X-MsgPack; v=1", "application/vnd.msgpack"])
-@pytest.mark.parametrize(("kind", "body"), [(Order, Order("1", 5)), (dict, {"a": [1, None]}), (Model, Model(size=2))])
+@cases("name", ["application/msgpack", "Application/X-MsgPack; v=1", "application/vnd.msgpack"])
+@cases("kind, body", [(Order, Order("1", 5)), (dict, {"a": [1, None]}), (Model, Model(size=2))])
 def test_message_pack_goes_there_and_back(name: str, kind: Any, body: Any) -> None:
     app = RocketApp("shop")
     returns(app, kind)
@@ -175,8 +176,8 @@ def test_a_tag_or_a_property_says_which_type_a_body_has(choice: Any, marks: Any)
     assert "stands for none of its types: known are" in reason_of(app, message(b"{}", properties=wrong))
 
 
-@pytest.mark.parametrize(
-    ("choose", "problem"),
+@cases(
+    "choose, problem",
     [
         (lambda: TypeByTag({}), "give types by tag"),
         (lambda: TypeByTag([Order]), "give types by tag"),  # type: ignore[arg-type]

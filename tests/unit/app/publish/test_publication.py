@@ -13,6 +13,7 @@ import pytest
 from rocketapp import Message, Retry, RocketApp, Router, SendUnknown, SetupError, Skip, Topic
 from rocketapp.app.publishing import CORRELATION_ID, Publishing
 from rocketapp.testing import TestApp
+from tests.cases import cases
 from tests.unit.app.given import call_of, message
 from tests.unit.app.parts import Diary, container_of, lifecycle_of
 from tests.unit.app.publish.test_publishing import Written
@@ -221,8 +222,8 @@ def test_a_batch_handler_publishes_with_a_publisher() -> None:
             return "1"
 
 
-@pytest.mark.parametrize(
-    ("topic", "options", "problem"),
+@cases(
+    "topic, options, problem",
     [
         ("a b", {}, "only letters"),
         (5, {}, "give a topic, not 5"),

@@ -14,6 +14,7 @@ from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.errors import ConfigError, ProtocolError
 from rocketapp.model.event import TableRestored
 from rocketapp.plugins.log_lines import line_of
+from tests.cases import cases
 from tests.unit.broker.store.disk import Disk, Stopped
 from tests.unit.broker.store.stores import Events
 
@@ -68,7 +69,7 @@ def test_tables_come_back_as_they_were(value: dict[str, Any]) -> None:
     assert decode(encode(value)) == value
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"7", b"{", APACHE[:-1], APACHE[:100], bytes(100)])
+@cases("data", [b"", b"[]", b"7", b"{", APACHE[:-1], APACHE[:100], bytes(100)])
 def test_a_part_of_a_table_is_not_taken_for_one(data: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode(data)

@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import pytest
-
 from rocketapp.broker.store.consume_queues import ConsumeQueues
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.stored import Stored
 from rocketapp.model.event import RecordDamaged
+from tests.cases import cases
 from tests.unit.broker.store.stores import Events
 
 
@@ -21,8 +20,8 @@ def rebuilt(*offsets: int) -> tuple[list[int], Events]:
     return below + [queue.entry(offset)[0] // 100 for offset in range(queue.min_offset, queue.max_offset)], events
 
 
-@pytest.mark.parametrize(
-    ("offsets", "expected", "damaged"),
+@cases(
+    "offsets, expected, damaged",
     [
         ((0, 1, 2, 3), [0, 1, 2, 3], 0),
         # one number flipped: the record keeps its place, and readers see that it is damaged

@@ -14,6 +14,7 @@ from rocketapp.broker.store.stored import (
 )
 from rocketapp.model.names import SCHEDULE_TOPIC
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, encode_record
+from tests.cases import cases
 from tests.unit.broker.memory import kept_by
 
 GOLDEN = bytes.fromhex(
@@ -43,8 +44,8 @@ def test_no_record_is_taken_for_whole_before_its_last_byte() -> None:
         assert not is_sound(GOLDEN[:size], 0, (0, 0, 209), 0, b"T1")
 
 
-@pytest.mark.parametrize("flags", [0, BORN_IPV6, STORE_IPV6, BORN_IPV6 | STORE_IPV6])
-@pytest.mark.parametrize("topic", ["T", "L" * 127])
+@cases("flags", [0, BORN_IPV6, STORE_IPV6, BORN_IPV6 | STORE_IPV6])
+@cases("topic", ["T", "L" * 127])
 def test_every_kind_of_record_says_where_it_belongs(flags: int, topic: str) -> None:
     record = Record(
         topic,

@@ -23,6 +23,7 @@ from rocketapp.errors import RequestTimeoutError
 from rocketapp.model.event import OffsetsFile
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.queue_identity import Landmark
+from tests.cases import cases
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events, eventually, in_virtual_time
 
@@ -81,7 +82,7 @@ def test_a_file_of_the_version_before_is_read() -> None:
     assert decode(json.dumps({"version": 1, "offsets": [row]}).encode()) == ({ONE: 5}, {})
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         b"",

@@ -25,6 +25,7 @@ from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
 from rocketapp.wire.requests.pull import PullResponse
+from tests.cases import cases
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -192,7 +193,7 @@ OTHERWISE = {
 """What a pull loop asks for besides when a broker refuses its pulls."""
 
 
-@pytest.mark.parametrize("code", [*OTHERWISE, ResponseCode.FLOW_CONTROL], ids=lambda code: code.name)
+@cases("code", [*OTHERWISE, ResponseCode.FLOW_CONTROL])
 def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_for(code: ResponseCode) -> None:
     @in_virtual_time
     async def run() -> None:

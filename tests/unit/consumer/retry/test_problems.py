@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from rocketapp.consumer.retry.redelivery import UnsendableError, problem_of
 from rocketapp.errors import (
     BrokerError,
@@ -14,10 +12,11 @@ from rocketapp.errors import (
     SendUnknown,
 )
 from rocketapp.state.redelivery import Problem
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("error", "problem"),
+@cases(
+    "error, problem",
     [
         (RequestTimeoutError("a", "late"), Problem.UNKNOWN),
         (ConnectionLostError("a", "gone"), Problem.UNKNOWN),

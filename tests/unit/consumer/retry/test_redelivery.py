@@ -22,6 +22,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
+from tests.cases import cases
 from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -232,8 +233,8 @@ class Raises:
         raise RuntimeError
 
 
-@pytest.mark.parametrize(
-    ("reason", "text"),
+@cases(
+    "reason, text",
     [
         (ValueError("no such order"), "ValueError: no such order"),
         (KeyError(), "KeyError"),
@@ -245,7 +246,6 @@ class Raises:
         ("half \ud800 and \x02 and \x01", "half ? and   and  "),
         ("long" * 10_000, ("long" * 1000)[:500]),
     ],
-    ids=lambda value: type(value).__name__,
 )
 def test_a_dead_letter_takes_any_reason(reason: Any, text: str) -> None:
     @in_virtual_time

@@ -14,6 +14,7 @@ from rocketapp import Message
 from rocketapp.model import conventions
 from rocketapp.plugin import Outgoing, Sending, Subscription
 from rocketapp.plugins.telemetry.attributes import of_message, of_sending, of_subscription
+from tests.cases import cases
 from tests.docs.pages import ROOT
 
 TYPE, LEVEL, AT = (f"messaging.rocketmq.message.{name}" for name in ("type", "delay_time_level", "delivery_timestamp"))
@@ -57,8 +58,8 @@ def test_a_consumer_says_its_model_and_its_namespace_also_when_it_has_none(broad
     assert found["messaging.rocketmq.namespace"] == ""
 
 
-@pytest.mark.parametrize(
-    ("properties", "attempt", "said"),
+@cases(
+    "properties, attempt, said",
     [
         ({}, 1, {TYPE: "normal"}),
         ({"TRAN_MSG": "true"}, 1, {TYPE: "transaction"}),

@@ -9,6 +9,7 @@ import pytest
 
 from rocketapp import ConfigError
 from rocketapp.plugins.telemetry.config import Sampling, TelemetryConfig, wanted
+from tests.cases import cases
 
 
 def test_where_it_is_off_nothing_of_opentelemetry_is_imported() -> None:
@@ -17,8 +18,8 @@ def test_where_it_is_off_nothing_of_opentelemetry_is_imported() -> None:
     assert run.stdout == "[]\n"
 
 
-@pytest.mark.parametrize(
-    ("config", "environ", "traces", "metrics"),
+@cases(
+    "config, environ, traces, metrics",
     [
         (TelemetryConfig(), {}, "", ""),
         (TelemetryConfig(), {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, "otlp", "otlp"),

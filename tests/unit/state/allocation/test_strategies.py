@@ -18,6 +18,7 @@ from rocketapp.state.allocation import (
     Nearby,
     parse_queue,
 )
+from tests.cases import cases
 
 QUEUES = [MessageQueue("T", broker, number) for broker in ("broker-a", "broker-b") for number in range(4)]
 MEMBERS = ["10.0.0.1@1#1", "10.0.0.2@2#2", "10.0.0.3@3#3"]
@@ -86,9 +87,9 @@ EVERYTHING: list[Allocation] = [
 ]
 
 
-@pytest.mark.parametrize("strategy", EVERYTHING, ids=lambda strategy: strategy.name)
-@pytest.mark.parametrize(
-    ("me", "queues", "members", "why"),
+@cases("strategy", EVERYTHING)
+@cases(
+    "me, queues, members, why",
     [
         ("", QUEUES, MEMBERS, "currentCID is empty"),
         ("me", [], MEMBERS, "mqAll is null or mqAll empty"),
@@ -135,7 +136,7 @@ def test_a_queue_is_written_as_it_is_logged(text: str, queue: MessageQueue) -> N
     assert str(queue) == text
 
 
-@pytest.mark.parametrize("text", ["", "orders", "orders@b", "orders@b:", "@b:1", "orders@:1", "orders@b:-1", "o@b:x"])
+@cases("text", ["", "orders", "orders@b", "orders@b:", "@b:1", "orders@:1", "orders@b:-1", "o@b:x"])
 def test_a_text_that_is_no_queue_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not topic@broker:id"):
         parse_queue(text)

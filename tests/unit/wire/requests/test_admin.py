@@ -22,6 +22,7 @@ from rocketapp.wire.requests.admin import (
     encode_kv_table,
     encode_topic_config,
 )
+from tests.cases import cases
 from tests.unit.wire.other_half import decode_kv_table
 
 CONFIG = TopicConfig("T", 4, 3, 6, order=True)
@@ -47,7 +48,7 @@ def test_a_topics_configuration_is_read_back() -> None:
     assert decode_topic_config(encode_topic_config(config)) == config
 
 
-@pytest.mark.parametrize(
+@cases(
     "members",
     [
         None,

@@ -19,6 +19,7 @@ from rocketapp.wire.requests.clients import (
     decode_members,
     encode_members,
 )
+from tests.cases import cases
 
 TAGGED = SubscriptionData("JT", "TagB || TagA", frozenset({"TagA", "TagB"}), 1795169906244)
 RETRIES = SubscriptionData("%RETRY%CG", version=1795169906250)
@@ -90,7 +91,7 @@ def test_an_sql_expression_has_no_tags() -> None:
     assert Heartbeat.decode(heartbeat.encode()) == heartbeat
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",

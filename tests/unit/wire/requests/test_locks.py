@@ -9,6 +9,7 @@ import pytest
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked
+from tests.cases import cases
 
 QUEUES = [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
 
@@ -34,7 +35,7 @@ def test_the_answer_names_the_locked_queues() -> None:
     assert decode_locked(b"{}") == set()
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",

@@ -15,10 +15,11 @@ from rocketapp.wire.requests.offsets import (
     SearchOffsetRequest,
     StoreTimeResponse,
 )
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("header", "fields"),
+@cases(
+    "header, fields",
     [
         (QueryOffsetRequest("G", "T", 1), {"consumerGroup": "G", "topic": "T", "queueId": "1"}),
         (
@@ -59,7 +60,7 @@ def test_the_boundary_is_lower_by_default_and_read_in_any_case() -> None:
         SearchOffsetRequest.from_fields({**fields, "boundaryType": "middle"})
 
 
-@pytest.mark.parametrize("value", ["", "x", "1.5", "2147483648", "-2147483649", "9" * 5000, "0x1"])
+@cases("value", ["", "x", "1.5", "2147483648", "-2147483649", "9" * 5000, "0x1"])
 def test_what_is_not_a_number_is_told_with_its_field(value: str) -> None:
     with pytest.raises(ProtocolError, match="field queueId"):
         QueueRequest.from_fields({"topic": "T", "queueId": value})

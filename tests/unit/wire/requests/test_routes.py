@@ -17,6 +17,7 @@ from rocketapp.wire.requests.routes import (
     encode_route,
     encode_topic_list,
 )
+from tests.cases import cases
 
 BROKER_A = BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:10911", 1: "10.0.0.2:10911"})
 ROUTE = TopicRoute((QueueData("broker-a", 4, 3, 6, 1),), (BROKER_A,), "broker-a:4")
@@ -78,7 +79,7 @@ def test_a_route_request_asks_for_standard_json() -> None:
         RouteRequest.from_fields(None)
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",

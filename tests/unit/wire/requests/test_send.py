@@ -8,6 +8,7 @@ from rocketapp.errors import ProtocolError
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
+from tests.cases import cases
 
 REQUEST = SendRequest("PG", "T", "TBW102", 4, 1, 769, 1795169647947, 7, "k\x01v\x02", 2, 16, broker_name="broker-a")
 
@@ -69,8 +70,8 @@ def test_only_topic_and_queue_must_be_there() -> None:
         SendRequest.from_fields({"b": "T"})
 
 
-@pytest.mark.parametrize("said", [{}, *({"TRACE_ON": word} for word in ("true", "", "0", "no", "null", "FALSE"))])
-@pytest.mark.parametrize("queue_id", ["1", "+1"])
+@cases("said", [{}, *({"TRACE_ON": word} for word in ("true", "", "0", "no", "null", "FALSE"))])
+@cases("queue_id", ["1", "+1"])
 def test_only_the_word_false_ends_the_trace(said: dict[str, str], queue_id: str) -> None:
     answer = {"msgId": "7F", "queueId": queue_id, "queueOffset": "40"}
     assert SendResponse.from_fields({**answer, **said}) == SendResponse("7F", 1, 40, region=None)

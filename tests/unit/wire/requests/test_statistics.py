@@ -20,6 +20,7 @@ from rocketapp.wire.requests.statistics import (
     encode_consume_stats,
     encode_topic_stats,
 )
+from tests.cases import cases
 
 QUEUE = MessageQueue("T", "b", 0)
 OTHER = MessageQueue("T", "b", 1)
@@ -77,7 +78,7 @@ def test_producer_connections_are_read_back() -> None:
     assert list(ConsumerConnection.decode(b"{}").connections) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",
