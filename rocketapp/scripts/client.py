@@ -80,7 +80,7 @@ class Client(Publisher):
         """Every message of a topic as it comes, of all its queues: `async for message in client.messages("orders")`.
 
         Each queue's messages come in its order. A topic that does not exist yet is waited for.
-        tags: `"paid || refunded"`; `"*"` (default) is all of them.
+        tags: `["paid", "refunded"]` or `"paid || refunded"`; `"*"` (default) is all of them.
         start: "first"; "last" (default), what is stored after brokers have said where their queues end, a moment behind
             the first question for a message; or an aware datetime, what was stored at that time or later. In a group it
             is for queues of which the group has no offset.

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple, TypedDict
 
+from rocketapp.app.declare.options import option_problem, options_given, tags_said, topic_name_problem
 from rocketapp.app.run.extensions import named
 from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
@@ -20,9 +19,7 @@ from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.errors import SetupError
 from rocketapp.model.event import Event, LoopFailed, QueueBlocked, SubscriptionsDiffer, TopicMissing
-from rocketapp.model.names import group_problem, topic_problem
-from rocketapp.model.numbers import is_number
-from rocketapp.model.subscription import Start, Subscription, SubscriptionData, parse_tags
+from rocketapp.model.subscription import ALL_TAGS, Start, Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.following import Reading
 from rocketapp.wire.record import Message
@@ -33,8 +30,8 @@ log: logging.Logger = logging.getLogger("rocketapp.client")
 class ReadOptions(TypedDict, total=False):
     """The keyword arguments of `messages`."""
 
-    tags: str
-    """`"paid || refunded"`; `"*"` (default) is all of them."""
+    tags: str | Sequence[str]
+    """`["paid", "refunded"]` or `"paid || refunded"`; `"*"` (default) is all of them."""
     start: Start
     """The oldest message of each queue ("first"), what comes from now on ("last", default), or what was stored at a
     time. In a group it is for queues of which the group has no offset."""
@@ -59,37 +56,14 @@ class Wanted(NamedTuple):
 
 def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
     """Raises SetupError for an argument that `messages` does not take."""
-    problem = topic_problem(topic) if isinstance(topic, str) else f"give the name of a topic, not {topic!r}"
-    known = ReadOptions.__annotations__
-    for name in options:
-        if name not in known:
-            problem = f"no keyword {name!r}: it takes {', '.join(known)}"
-    problem = problem or _problem(options)
-    if problem is not None:
+    given = options_given("messages", options, frozenset(ReadOptions.__annotations__), place)
+    problems = (topic_name_problem(topic), *(option_problem(name, value) for name, value in given.items()))
+    if (problem := next(filter(None, problems), None)) is not None:
         raise SetupError(place, f"messages: {problem}")
-    expression = options.get("tags", "*")
-    try:
-        tags = parse_tags(expression)
-    except ValueError as error:
-        raise SetupError(place, f"messages: {error}") from None
-    start, idle, group = options.get("start", "last"), options.get("idle"), options.get("group")
-    return Wanted(str(topic), expression, tags, start, idle, group, place)
-
-
-def _problem(options: Mapping[str, Any]) -> str | None:
-    tags, start, idle = options.get("tags", "*"), options.get("start", "last"), options.get("idle")
-    group = options.get("group")
-    if not isinstance(tags, str):
-        return f'tags={tags!r}: give tags such as "paid || refunded"'
-    if isinstance(start, datetime) and start.utcoffset() is None:
-        return f"start={start!r} has no time zone: add one, such as tzinfo=datetime.UTC"
-    if not isinstance(start, datetime) and start not in ("first", "last"):
-        return f'start={start!r}: give "first", "last" or an aware datetime'
-    if idle is not None and not (is_number(idle) and 0 < idle < math.inf):
-        return f"idle={idle!r}: give seconds above 0, or None to go on for ever"
-    if group is not None:
-        return group_problem(group) if isinstance(group, str) else f"group={group!r}: give its name"
-    return None
+    expression, tags = tags_said(given.get("tags", ALL_TAGS))
+    return Wanted(
+        str(topic), expression, tags, given.get("start", "last"), given.get("idle"), given.get("group"), place
+    )
 
 
 def tell(event: Event) -> None:

@@ -259,5 +259,5 @@ def topic_name_problem(topic: object) -> str | None:
 
 _CHECKS: Mapping[str, Check] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(SubscribeOptions, include_extras=True).items()
-} | {"every": _given(_above_zero, "the seconds between two calls, more than 0")}
-"""By name; `every` is an argument of `poll`."""
+} | {"every": _given(_above_zero, "the seconds between two calls, more than 0"), "idle": _LIMIT}
+"""By name; `every` is an argument of `poll`, and `idle` of `Client.messages`."""

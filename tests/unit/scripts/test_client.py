@@ -46,7 +46,7 @@ async def test_reading_ends_when_nothing_comes_and_disturbs_nothing(broker: str)
         await client.publish_many("script-b", [str(number) for number in range(100)], tag="even")
         await client.publish("script-b", b"odd", tag="odd")
         for _ in range(2):
-            bodies = [one.text() async for one in client.messages("script-b", start="first", tags="even", idle=1.0)]
+            bodies = [one.text() async for one in client.messages("script-b", start="first", tags=["even"], idle=1.0)]
             assert sorted(bodies, key=int) == [str(number) for number in range(100)]
     assert len(asyncio.all_tasks()) == 1
 
@@ -211,11 +211,12 @@ async def test_a_cluster_that_is_away_is_told_at_once_and_leaves_nothing() -> No
     [
         ({"start": "now"}, 'give "first", "last" or an aware datetime'),
         ({"start": datetime(2026, 1, 1)}, "no time zone"),
-        ({"group": 5}, "give its name"),
+        ({"group": 5}, "group=5 is not a name: give a string"),
         ({"group": "two words"}, "only letters"),
-        ({"idle": 0}, "give seconds above 0"),
+        ({"idle": 0}, "idle=0: give seconds, more than 0"),
         ({"tags": "||"}, "tags"),
-        ({"from": "first"}, "no keyword 'from': it takes tags, start"),
+        ({"tags": "paid|refunded"}, r'write tags=\["paid", "refunded"\]'),
+        ({"from": "first"}, "no keyword 'from': known are group, idle, start, tags"),
     ],
 )
 async def test_reading_says_what_it_takes(broker: str, options: dict[str, object], text: str) -> None:
