@@ -1,4 +1,4 @@
-"""`broker.json`: where the embedded broker of a directory serves. Beside it, apps say in the same way where they do.
+"""`broker.json`: where the embedded broker of a directory serves.
 
 Written whole or not at all, by the process itself, when it serves; removed when it
 stops. After a kill the file stays, so a reader checks that the process and the
@@ -27,25 +27,25 @@ class ServingBroker:
     pid: int
 
 
-def write_running(directory: Path, address: str, file: str = FILE) -> None:
+def write_running(directory: Path, address: str) -> None:
     """Say that this process serves the directory at this address."""
-    unfinished = directory / f".{file}.{os.getpid()}"
+    unfinished = directory / f".{FILE}.{os.getpid()}"
     unfinished.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
-    unfinished.replace(directory / file)
+    unfinished.replace(directory / FILE)
 
 
-def remove_running(directory: Path, file: str = FILE) -> None:
+def remove_running(directory: Path) -> None:
     """Take the file away if it is ours."""
-    running = read_running(directory, file)
+    running = read_running(directory)
     if running is not None and running.pid == os.getpid():
         with contextlib.suppress(FileNotFoundError):
-            (directory / file).unlink()
+            (directory / FILE).unlink()
 
 
-def read_running(directory: Path, file: str = FILE) -> ServingBroker | None:
+def read_running(directory: Path) -> ServingBroker | None:
     """What the file says, or None when it is missing or not readable as one."""
     try:
-        fields = json.loads((directory / file).read_text())
+        fields = json.loads((directory / FILE).read_text())
         return ServingBroker(str(fields["address"]), int(fields["pid"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -1,34 +1,14 @@
-"""A running app of a folder: where it is watched, and what it answers when it is asked what is the matter.
-
-`http-NAME.json` beside the messages of the embedded broker says where. After a kill the file stays: a reader finds that
-nothing answers at its address.
-"""
+"""What a running app answers when it is asked what is the matter."""
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import quote
 
 import msgspec
 
-from rocketapp.embedded.running import write_running
 from rocketapp.operate.server import parse_address
 from rocketapp.operate.verdict import Finding
-
-
-def file_of(app: str) -> str:
-    """The name of the app's file in the embedded broker's directory."""
-    return f"http-{quote(app, safe='')}.json"
-
-
-def write_address(directory: Path, app: str, address: str) -> None:
-    """Say that this process serves the app at this address. Does nothing when the directory is missing."""
-    with contextlib.suppress(OSError):
-        write_running(directory, address, file_of(app))
-
 
 TIMEOUT = 5.0
 """Seconds that an app on the same machine, or near it, may take."""

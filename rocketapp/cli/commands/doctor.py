@@ -9,7 +9,6 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -42,7 +41,7 @@ class Diagnosis:
 
 
 @click.command("doctor", epilog="Example: rocketapp doctor app:app")
-@about_settings("--http", metavar="H:P", help="The running app's --http; default: the settings', or this folder's app.")
+@about_settings("--http", metavar="H:P", help="The running app's --http. Default: the settings'.")
 @name_server_option
 @json_option
 @app_command
@@ -71,21 +70,15 @@ def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
 
 def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     """What the running app says of itself. Raises CommandError when the address that is given is another program's."""
-    from rocketapp.embedded.running import read_running
-    from rocketapp.operate.running import TIMEOUT, ask, file_of
+    from rocketapp.operate.running import TIMEOUT, ask
     from rocketapp.operate.verdict import Finding
 
-    # Port 0 is a free one: the process has left its number in the folder.
-    given = "" if settings.app.http.endswith(":0") else settings.app.http
-    running = None if given else read_running(Path(settings.broker.dir), file_of(app.name))
-    address = given if running is None else running.address
-    if not address:
+    address = settings.app.http
+    if not address or address.endswith(":0"):  # a free port, which the log of the app names
         return
     try:
         said = ask(address)
     except ValueError as error:
-        if not given:
-            return  # of a process that was killed: its port is another program's by now
         raise CommandError(f"{address}: {error}") from error
     except TimeoutError:
         text = f"the app at {address} has not answered for {TIMEOUT:g} s: its process is frozen, or gets no time to run"
@@ -93,14 +86,11 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
         found.findings.append(Finding(text=text, mend=mend, seconds=TIMEOUT, needs_person=True))
         return
     except OSError as error:
-        if given:
-            text = f"nothing answers at {address}: {problem_of(error)}"
-            mend = "start the app, or see that it runs with this --http"
-            found.findings.append(Finding(text=text, mend=mend, needs_person=True))
+        text = f"nothing answers at {address}: {problem_of(error)}"
+        mend = "start the app, or see that it runs with this --http"
+        found.findings.append(Finding(text=text, mend=mend, needs_person=True))
         return
     if said.app != app.name:
-        if not given:
-            return
         raise CommandError(f"{address}: the app that answers is {said.app!r}, and not {app.name!r}: give its --http")
     found.asked = address
     found.findings += said.findings

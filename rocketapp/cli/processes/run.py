@@ -7,10 +7,8 @@ imported without that option.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.cli.failure import CommandError, problem_of
@@ -53,9 +51,6 @@ class Run:
         self._looking = asyncio.Lock()
         self._desk: Desk | None = None
         self._server: OperatorServer | None = None
-        self._address = ""
-        self._said_in: tuple[Path, str] | None = None
-        """The folder, and its file that says where the app is served."""
         service_manager.starting(settings.app.connect_timeout)
         limit = 2 * SLACK + STOP_TIMEOUT
         stop.drains = lambda reason: service_manager.draining(reason, stop.drain_timeout + limit)
@@ -80,13 +75,13 @@ class Run:
         name = "--http" if source == "command line" else f"{source}: app.http"
         try:
             self._server = OperatorServer(address, answering(self._desk))
-            self._address = self._server.start()
+            served = self._server.start()
         except ValueError as error:
             raise CommandError(f"{name} {address}: {error}") from error
         except OSError as error:
             text = f"{name} {address}: {problem_of(error)}: choose another address or port"
             raise CommandError(text) from error
-        _log.info("http://%s tells how the app does", self._address)
+        _log.info("http://%s tells how the app does", served)
 
     async def cluster(self) -> str:
         """The address of the embedded broker, which the first call joins or starts. Raises CommandError."""
@@ -111,12 +106,6 @@ class Run:
         elif report.kind == "started":
             assert self._code is not None, "it has told of its app"
             _log.info("%s started, process %d", self._names[number] or self._code["app"], report.pid)
-            if self._desk is not None and self._said_in is None:
-                from rocketapp.operate.running import file_of, write_address
-
-                folder, app = Path(self._settings.broker.dir), self._code["app"]
-                self._said_in = folder, file_of(app)
-                write_address(folder, app, self._address)
         elif report.kind == "joined":
             self._joined.add(number)
             if len(self._joined) == len(self._names):
@@ -153,10 +142,5 @@ class Run:
         if self._keeper is not None:
             self._stop.allow(STOP_TIMEOUT)
             await self._keeper.stop()
-        if self._said_in is not None:
-            from rocketapp.embedded.running import remove_running
-
-            with contextlib.suppress(OSError):
-                remove_running(*self._said_in)
         if self._server is not None:
             self._server.stop()

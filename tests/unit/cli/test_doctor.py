@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from rocketapp.operate.running import write_address
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Here, Send, Start
 
@@ -20,31 +19,20 @@ async def settle(message):
 """
 
 
-def test_a_running_app_of_this_folder_is_found_and_well(
-    start: Start, send: Send, write_app: WriteApp, here: Here
+def test_a_running_app_is_asked_where_the_settings_say_that_it_is_served(
+    start: Start, send: Send, write_app: WriteApp, folder: Path, here: Here
 ) -> None:
     write_app(APP)
     run = start("run", "app", "--http", "127.0.0.1:0")
     Http(run).becomes("/ready", 200)
     send("orders", "1")
     run.says("settled 1")
+    address = run.says(r"http://(\S+) tells")[1]
+    (folder / "settings.toml").write_text(f'[app]\nhttp = "{address}"\n')
     doctor = here("doctor", "app")
     doctor.ends(0)
     assert "group shop: 1 member, " in doctor.out
     assert doctor.out.endswith("shop: nothing stands still\n")
-    run.stops()
-
-
-def test_a_free_port_in_the_settings_is_the_one_that_the_running_app_got(
-    start: Start, write_app: WriteApp, folder: Path, here: Here
-) -> None:
-    write_app(APP)
-    (folder / "settings.toml").write_text('[app]\nhttp = "127.0.0.1:0"\n')
-    run = start("run", "app")
-    run.says("shop started")
-    doctor = here("doctor", "app")
-    doctor.ends(0)
-    assert "shop: nothing stands still\n" in doctor.out
     run.stops()
 
 
@@ -113,28 +101,13 @@ def test_an_address_where_nothing_answers_is_said(write_app: WriteApp, here: Her
     assert f"nothing answers at {free}: connection refused" in doctor.out
 
 
-def test_a_frozen_app_of_this_folder_is_said(write_app: WriteApp, folder: Path, memory_broker: str, here: Here) -> None:
+def test_a_frozen_app_is_said(write_app: WriteApp, memory_broker: str, here: Here) -> None:
     write_app(APP)
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         address = f"127.0.0.1:{frozen.getsockname()[1]}"
-        (folder / ".rocketapp").mkdir(exist_ok=True)
-        write_address(folder / ".rocketapp", "shop", address)
-        doctor = here("doctor", "app", "--name-server", memory_broker)
+        doctor = here("doctor", "app", "--name-server", memory_broker, "--http", address)
         doctor.ends(1)
     assert f"the app at {address} has not answered for 5 s: its process is frozen" in doctor.out
-
-
-def test_what_a_killed_app_of_this_folder_has_left_is_not_asked_for(
-    write_app: WriteApp, folder: Path, memory_broker: str, here: Here
-) -> None:
-    write_app(APP)
-    (folder / ".rocketapp").mkdir(exist_ok=True)
-    write_address(folder / ".rocketapp", "shop", memory_broker)
-    doctor = here("doctor", "app", "--name-server", memory_broker)
-    doctor.ends(1)
-    assert memory_broker not in doctor.out
-    assert "group shop has no members" in doctor.out
-    assert doctor.err == ""
 
 
 def test_an_address_of_something_else_is_a_usage_error(write_app: WriteApp, memory_broker: str, here: Here) -> None:
