@@ -38,23 +38,8 @@ def command(*, app: RocketApp, settings: Settings, output: str | None, html: str
 
 
 def _write(file: Path, text: str) -> None:
-    """The file holds the whole text or, when that cannot be written, what it held before."""
-    import os
-    import shutil
-
-    target = file.resolve()
-    is_device = target.exists() and not target.is_file()
-    beside = target if is_device else target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        try:
-            beside.write_text(text, encoding="utf-8")
-            if not is_device:
-                if target.exists():
-                    shutil.copymode(target, beside)
-                beside.replace(target)
-        finally:
-            if not is_device:
-                beside.unlink(missing_ok=True)
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise CommandError(f"{file}: cannot be written: {problem_of(error)}", FAILED) from error
     click.echo(f"{file} is written", err=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,23 +121,3 @@ def test_nothing_of_it_is_imported_before_it_is_asked_for() -> None:
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "[]\n"
-
-
-def test_a_document_that_cannot_be_written_whole_leaves_the_last_one(folder: Path, write_app: WriteApp) -> None:
-    write_app(APP)
-    old = folder / "asyncapi.json"
-    old.write_text("old")
-    limited = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); sys.dont_write_bytecode = 1"
-    code = f"{limited}; from rocketapp.cli.main import run_command; sys.exit(run_command(sys.argv[1:]))"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "docs", "app", "--output", "asyncapi.json"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert done.stderr == "rocketapp: asyncapi.json: cannot be written: file too large\n"
-    assert old.read_text() == "old"
-    assert [one.name for one in folder.iterdir() if "asyncapi" in one.name] == ["asyncapi.json"]
