@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Container, Hashable, Sequence
-from functools import partial
 from itertools import islice, takewhile
 from typing import Any
 
@@ -15,12 +15,13 @@ from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import OrderKeyMissing
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.missing_keys import MissingKeys
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.properties import reader_of
 from rocketapp.wire.record import Message
 
+FIRST = 100
+"""Messages without the property that `order_by=` names, and none with it, after which the name is probably wrong."""
 _MOST_SPARE = 256
 """Keys without a message that are remembered, beside as many as have one."""
 
@@ -111,12 +112,13 @@ class LineRun(Run):
 class KeysOfHandler:
     """The keys of the messages of one handler in one session."""
 
-    __slots__ = ("_function", "_missing", "key_of", "may_share", "places")
+    __slots__ = ("_function", "_keys", "_subscription", "key_of", "may_share", "places")
 
-    def __init__(self, taker: Taker, missing: MissingKeys | None) -> None:
-        self._function = _key_function(taker.handler.subscription)
-        self._missing = missing
-        self.key_of: Callable[[Message], Hashable] = self._function if missing is None else self._seen
+    def __init__(self, taker: Taker, keys: OrderKeys) -> None:
+        self._keys, self._subscription = keys, taker.handler.subscription
+        self._function = _key_function(self._subscription)
+        is_property = isinstance(self._subscription.order_by, str)
+        self.key_of: Callable[[Message], Hashable] = self._seen if is_property else self._function
         """What tells the key of a message."""
         self.may_share: bool = taker.is_plain and taker.goes_with is not taker
         """Heads of its keys may share a run with others."""
@@ -125,10 +127,8 @@ class KeysOfHandler:
 
     def _seen(self, message: Message) -> Hashable:
         key = self._function(message)
-        if self._missing is not None:
-            self._missing.saw(key)
-            if self._missing.is_over:
-                self.key_of = self._function
+        if self._keys.is_known(self._subscription, key):
+            self.key_of = self._function
         return key
 
     def forget(self, lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
@@ -160,21 +160,24 @@ class OrderKeys:
 
     def __init__(self, member: Member) -> None:
         self._group, self._observe = member.name, member.observe
-        self._missing: dict[tuple[str, str], MissingKeys] = {}
+        self._keyless: Counter[tuple[str, str]] = Counter()
+        """By topic and expression of a handler the first messages that lack its property."""
 
     def of(self, taker: Taker) -> KeysOfHandler:
         """The keys of a handler in a new session."""
-        missing = self._missing_of(taker.handler.subscription)
-        return KeysOfHandler(taker, None if missing is None or missing.is_over else missing)
+        return KeysOfHandler(taker, self)
 
-    def _missing_of(self, subscription: Subscription) -> MissingKeys | None:
-        if not isinstance(subscription.order_by, str):
-            return None
-        key = subscription.topic, subscription.expression
-        found = self._missing.get(key)
-        if found is None:
-            found = self._missing[key] = MissingKeys(partial(self._tell, subscription, subscription.order_by))
-        return found
+    def is_known(self, about: Subscription, key: Hashable) -> bool:
+        """One more message has this key; whether its handler's property need not be looked for any more.
 
-    def _tell(self, subscription: Subscription, name: str, count: int) -> None:
-        self._observe(OrderKeyMissing(self._group, subscription.handler_name, subscription.topic, name, count))
+        Some message has it, or none of the first ones has, which is told once: nothing else would tell a wrong name.
+        """
+        handler = about.topic, about.expression
+        if key is not None:
+            self._keyless[handler] = FIRST
+        elif self._keyless[handler] < FIRST:
+            self._keyless[handler] += 1
+            if self._keyless[handler] == FIRST:
+                name = str(about.order_by)
+                self._observe(OrderKeyMissing(self._group, about.handler_name, about.topic, name, FIRST))
+        return self._keyless[handler] == FIRST
