@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -122,6 +122,17 @@ class Member:
     def failed(self, loop: str, error: Exception) -> None:
         """A bug has ended a turn of this loop, which goes on: it is told."""
         self.observe(LoopFailed(loop, f"{type(error).__name__}: {error}"))
+
+    async def repeat(self, turn: Callable[[], Awaitable[None]], loop: str, pause: float) -> None:
+        """Take turn after turn until cancelled. A bug in one ends none of the others: it is told, and they go on after
+        a pause.
+        """
+        while True:
+            try:
+                await turn()
+            except Exception as error:
+                self.failed(loop, error)
+                await asyncio.sleep(pause)
 
 
 class Owned:

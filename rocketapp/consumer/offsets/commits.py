@@ -278,21 +278,16 @@ class Committer:
     # The loop.
 
     async def run(self) -> None:
-        """Look at uncertain queues, then commit what is due, for ever."""
-        while True:
-            await self._sleep()
-            try:
-                await self._look_at_uncertain()
-                await self._commit_due()
-            except Exception as error:
-                # Later offsets must still be committed.
-                self._member.failed("commit", error)
-                await asyncio.sleep(_LOOK_AGAIN)
+        """Commit until cancelled."""
+        await self._member.repeat(self._turn, "commit", _LOOK_AGAIN)
 
-    async def _sleep(self) -> None:
+    async def _turn(self) -> None:
+        """Look at uncertain queues when it is time, then commit what is due."""
         until = self._look_at if self._uncertain() else self._round_at
         await is_set_by(self._news, min(until, self._round_at))
         self._news.clear()
+        await self._look_at_uncertain()
+        await self._commit_due()
 
     async def _commit_due(self) -> None:
         now = self._loop.time()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -81,16 +82,13 @@ class Acknowledging:
 
     async def run(self, queue: PopQueue[Message]) -> None:
         """Acknowledge what is done, until this is cancelled."""
-        while True:
+        await self._member.repeat(partial(self._turn, queue), f"acknowledge {queue.message_queue}", _AGAIN)
+
+    async def _turn(self, queue: PopQueue[Message]) -> None:
+        if not self._sending:  # otherwise a bug has ended the turn before
             await self._news.wait()
             await asyncio.sleep(GATHER)
-            try:
-                await self._send_all(queue)
-            except Exception as error:
-                # A bug must not end the acknowledgements for good without a report.
-                self._member.failed(f"acknowledge {queue.message_queue}", error)
-                await asyncio.sleep(_AGAIN)
-                self._news.set()
+        await self._send_all(queue)
 
     async def finally_(self, queue: PopQueue[Message], patience: float) -> bool:
         """Acknowledge all that is left, within `patience` seconds; whether brokers have answered. `run` has ended.
@@ -191,6 +189,9 @@ class Invisibility:
         """When messages that we have failed on come again."""
         self.new_retry: asyncio.Event = asyncio.Event()
         """Set when another one does, perhaps sooner than those before."""
+        self._name = f"hide messages of {self._about}"
+        self._shortest = inf
+        """The shortest time for which messages were hidden."""
         self._changed = asyncio.Event()
         """Set when messages are hidden for another time from now on."""
         self._running: set[asyncio.Task[None]] = set()
@@ -205,18 +206,15 @@ class Invisibility:
 
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
-        shortest = inf
-        while True:
-            # A request under way may still bring messages that are hidden for a time of before.
-            shortest = min(shortest, self._invisible)
-            await is_set_by(self._changed, self._loop.time() + shortest / _LOOKS)
-            self._changed.clear()
-            try:
-                for message in self._queue.due(self._loop.time()):
-                    self._start(_Change(message, self._invisible, is_last=False))
-            except Exception as error:
-                # A bug must not let everything in flight come again without a report.
-                self._failed(error)
+        await self._member.repeat(self._hide_anew, self._name, _AGAIN)
+
+    async def _hide_anew(self) -> None:
+        # A request under way may still bring messages that are hidden for a time of before.
+        self._shortest = min(self._shortest, self._invisible)
+        await is_set_by(self._changed, self._loop.time() + self._shortest / _LOOKS)
+        self._changed.clear()
+        for message in self._queue.due(self._loop.time()):
+            self._start(_Change(message, self._invisible, is_last=False))
 
     @property
     def _invisible(self) -> float:
@@ -263,7 +261,7 @@ class Invisibility:
             self._ending.set_result(None)
 
     def _start(self, change: _Change) -> None:
-        running = self._member.tasks.start(self._see_to(change), f"hide messages of {self._about}")
+        running = self._member.tasks.start(self._see_to(change), self._name)
         self._running.add(running)
         running.add_done_callback(self._running.discard)
 
@@ -291,7 +289,7 @@ class Invisibility:
                 handle, asked_at = await self._ask(change)
             except Exception as error:
                 if not isinstance(error, RocketAppError):
-                    self._failed(error)
+                    self._member.failed(self._name, error)
                 is_ending = self._ending.done()
                 is_over = is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
                 if not is_over:
@@ -340,9 +338,6 @@ class Invisibility:
         if found:
             text = f"{len(found)} messages are left to other members: their time was over before they were {what}"
             self._member.observe(LoopFailed(f"pop {self._about}", text))
-
-    def _failed(self, error: Exception) -> None:
-        self._member.failed(f"hide messages of {self._about}", error)
 
     def _blocked(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"

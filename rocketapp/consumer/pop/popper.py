@@ -83,64 +83,59 @@ class Popper:
 
     async def run(self) -> None:
         """Until cancelled; then `coming` may still be answered."""
-        while True:
-            try:
-                await self._pop_on()
-            except RocketAppError as error:
-                patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
-                self.gate.stops(f"pop failed: {error}", "pop failed", patience)
-                await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
-            except Exception as error:
-                # A bug must not stop the topic for good without a report.
-                self._member.failed(f"pop {self._about}", error)
-                await asyncio.sleep(self._config.pull_retry_delay)
+        await self._member.repeat(self._pop, f"pop {self._about}", self._config.pull_retry_delay)
 
     async def look_for_retries(self) -> None:
         """Beside the request that the broker holds, ask for messages that come again, until this is cancelled."""
-        while True:
-            now = self._loop.time()
-            pause = self._invisibility.retries.next_look(now)
-            self._invisibility.new_retry.clear()
-            if await is_set_by(self._invisibility.new_retry, None if pause is None else now + pause):
-                continue
-            if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
-                try:
-                    self.looking = coming = await self._start(hold=0.0)
-                    await asyncio.wait([coming.answer])
-                    self.looking = None
-                    self._hand_on(coming, self.took(coming))
-                except RocketAppError:
-                    await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
-                except Exception as error:
-                    # A bug must not end the looks for good without a report.
-                    self._member.failed(f"look for retries of {self._about}", error)
-                    await asyncio.sleep(AGAIN)
+        await self._member.repeat(self._look, f"look for retries of {self._about}", AGAIN)
+
+    async def _look(self) -> None:
+        now = self._loop.time()
+        pause = self._invisibility.retries.next_look(now)
+        self._invisibility.new_retry.clear()
+        if await is_set_by(self._invisibility.new_retry, None if pause is None else now + pause):
+            return
+        if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
+            try:
+                self.looking = coming = await self._start(hold=0.0)
+                await asyncio.wait([coming.answer])
+                self.looking = None
+                self._hand_on(coming, self.took(coming))
+            except RocketAppError:
+                await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
+
+    async def _pop(self) -> None:
+        try:
+            await self._pop_on()
+        except RocketAppError as error:
+            patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
+            self.gate.stops(f"pop failed: {error}", "pop failed", patience)
+            await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
 
     async def _pop_on(self) -> None:
-        while True:
-            if self.coming is None:
-                await self.gate.passed()
+        if self.coming is None:
+            await self.gate.passed()
+            self.coming = await self._start(self._hold())
+        coming = self.coming
+        if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
+            # Neither answered nor refused: the broker holds the request until there is a message.
+            self._is_empty()
+            await asyncio.wait([coming.answer])
+        self.coming = None
+        self._flow.release()
+        messages = self.took(coming)
+        self._member.stats.pulls += 1
+        self.gate.moves()
+        if not messages:
+            self._is_empty()
+            return
+        self._member.stats.pulled[self._about.topic] += len(messages)
+        # What was just taken counts: the next request is sent before handlers have their turn.
+        try:
+            if not self.gate.is_paused and self._flow.may_pull():
                 self.coming = await self._start(self._hold())
-            coming = self.coming
-            if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
-                # Neither answered nor refused: the broker holds the request until there is a message.
-                self._is_empty()
-                await asyncio.wait([coming.answer])
-            self.coming = None
-            self._flow.release()
-            messages = self.took(coming)
-            self._member.stats.pulls += 1
-            self.gate.moves()
-            if not messages:
-                self._is_empty()
-                continue
-            self._member.stats.pulled[self._about.topic] += len(messages)
-            # What was just taken counts: the next request is sent before handlers have their turn.
-            try:
-                if not self.gate.is_paused and self._flow.may_pull():
-                    self.coming = await self._start(self._hold())
-            finally:
-                self._hand_on(coming, messages)
+        finally:
+            self._hand_on(coming, messages)
 
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
         if self.gate.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:

@@ -195,25 +195,19 @@ class _Keeper:
     async def run(self) -> None:
         """Ask for what is due, for ever."""
         try:
-            while True:
-                await self._sleep()
-                try:
-                    # First of all: a renewal that overtook it would lock the queue for another minute.
-                    await self._unlock()
-                    await self._ask()
-                    self._tell_uncertain()
-                except Exception as error:
-                    # The other locks must still be renewed.
-                    self._member.failed("locks", error)
-                    await asyncio.sleep(_ASK_AGAIN)
+            await self._member.repeat(self._turn, "locks", _ASK_AGAIN)
         finally:
             self._is_over = True
             for returned in self._returned.values():
                 returned.cancel()
 
-    async def _sleep(self) -> None:
+    async def _turn(self) -> None:
         await is_set_by(self._news, min((lock.ask_at for lock in self.locks.values()), default=None))
         self._news.clear()
+        # First of all: a renewal that overtook it would lock the queue for another minute.
+        await self._unlock()
+        await self._ask()
+        self._tell_uncertain()
 
     async def _unlock(self) -> None:
         if not self._returned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from types import SimpleNamespace
 from typing import cast
 
@@ -53,6 +54,7 @@ class Locks:
 def of(locks: Locks, events: Events) -> Leases:
     blocked = BlockedQueues("group", events)
     member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), blocked=blocked, observe=events)
+    member.repeat = partial(Member.repeat, cast(Member, member))
     return Leases(cast(Member, member), cast(Commits, locks))
 
 
