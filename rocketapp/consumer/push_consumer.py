@@ -25,7 +25,6 @@ from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.offsets.stores import OffsetStore, offsets_of
 from rocketapp.consumer.pull.flow import FlowControl
-from rocketapp.consumer.queues.assignment import Assignments
 from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
@@ -120,15 +119,7 @@ class PushConsumer:
 
         self._leases = Leases(member, commits)
         self._starts = Starts(member, modes, commits=commits, leases=self._leases, attempts=attempts)
-        assignments = Assignments(
-            member,
-            modes,
-            starts=self._starts,
-            commits=commits,
-            flow_control=flow_control,
-            forwarding=forwarding,
-        )
-        self._rebalancer = Rebalancer(member, modes, assignments=assignments, commits=commits, check=self._check)
+        self._rebalancer = Rebalancer(member, modes, starts=self._starts, flow_control=flow_control, check=self._check)
 
         self._figures = Figures(
             member,
@@ -379,36 +370,41 @@ class PushConsumer:
         also = [DEFAULT_TOPIC, *self._member.subscriptions] if asking else []
         everywhere = sorted({name for topic in also for name in brokers.brokers_of(topic)})
         for topic in asking:
-            there = brokers.brokers_of(topic.topic)
-            if topic.data.expression_type != TAGS:
-                refusals = [await self._refusal(topic, name) for name in there or everywhere]
-                refused = [refusal for refusal in refusals if refusal is not None]
-                if refused and (there or len(refused) == len(everywhere)):
-                    raise refused[0]
-            names = sorted({*there, *everywhere})
-            if topic.is_popped and names:
-                from rocketapp.consumer.queues.popped import lacks_pop
-
-                asked = (lacks_pop(self._member, topic.topic, name, _CHECK_PATIENCE) for name in names)
-                if all(await asyncio.gather(*asked)):
-                    problem = f'mode="pop" of topic {topic.topic!r}: broker {names[0]} does not have it'
-                    mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
-                    raise SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
+            # A popped topic may do with some of its brokers: the queues of the others say what is missing.
+            there = brokers.brokers_of(topic.topic) if topic.data.expression_type != TAGS else ()
+            found = await asyncio.gather(*(self._refusal(topic, name) for name in there or everywhere))
+            refused = [refusal for refusal in found if refusal is not None]
+            if refused and (there or len(refused) == len(everywhere)):
+                raise refused[0]
 
     async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
-        """Why this broker does not take the topic's SQL expression."""
+        """Why this broker does not have the topic popped, or does not take its SQL expression."""
         member = self._member
         try:
             async with asyncio.timeout(_CHECK_PATIENCE):
                 connection = await member.brokers.connection(broker_name)
-                await check_subscription(connection, member.client_id, member.name, topic.data, _CHECK_PATIENCE)
+                if topic.is_popped:
+                    from rocketapp.client.calls import pop
+                    from rocketapp.wire.requests.assignment import AssignmentQuestion
+
+                    question = AssignmentQuestion(topic.topic, member.name, member.client_id)
+                    await pop.assigned(connection, question, _CHECK_PATIENCE)
+                if topic.data.expression_type != TAGS:
+                    await check_subscription(connection, member.client_id, member.name, topic.data, _CHECK_PATIENCE)
         except (TransportError, TimeoutError, KeysRefused):
             return None  # it refuses the pulls later, which is then told
         except BrokerError as error:
-            is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-            mend = "correct it" if is_wrong else "set enablePropertyFilter=true there, or filter by tags="
-            problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
-            return SetupError(topic.handlers[0].subscription.place, f"{problem}: {error.remark}: {mend}")
+            if topic.is_popped and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                problem = f'mode="pop" of topic {topic.topic!r}: broker {broker_name} does not have it'
+                mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
+            elif topic.data.expression_type != TAGS:
+                is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+                problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
+                mend = "correct it" if is_wrong else "set enablePropertyFilter=true there, or filter by tags="
+                problem = f"{problem}: {error.remark}"
+            else:
+                return None
+            return SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
         return None
 
     async def _begin_together(self) -> None:

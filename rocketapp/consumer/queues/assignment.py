@@ -12,15 +12,13 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from rocketapp.consumer.member import TRY_AGAIN, Member, Owned
+from rocketapp.consumer.member import TRY_AGAIN, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
-from rocketapp.consumer.modes.table import Modes
-from rocketapp.consumer.offsets.commits import Commits, Session
+from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
-from rocketapp.consumer.rollout.forward import Forwarding
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
@@ -46,42 +44,6 @@ class SessionEnd(Enum):
     MOVED = "the broker moved its offset"
 
 
-class Assignments:
-    """Makes the assignments of one group."""
-
-    def __init__(
-        self,
-        member: Member,
-        modes: Modes,
-        *,
-        starts: Starts,
-        commits: Commits,
-        flow_control: FlowControl,
-        forwarding: Forwarding,
-    ) -> None:
-        self._modes = modes
-        self.member: Member = member
-        self.starts: Starts = starts
-        self.commits: Commits = commits
-        self.flow_control: FlowControl = flow_control
-        self.forwarding: Forwarding = forwarding
-
-    def __repr__(self) -> str:
-        return f"<Assignments of {self.member.name}>"
-
-    def new(self, queue: MessageQueue, *, handed_over: bool) -> Owned:
-        """An assignment that does not run yet. `handed_over`: another member may still work on the queue."""
-        mode = self._modes.of(queue.topic)
-        if queue.topic in self.member.popped:
-            from rocketapp.consumer.modes.by_message import MessageMode
-            from rocketapp.consumer.queues.popped import PopAssignment
-
-            assert isinstance(mode, MessageMode)
-            # Whoever else pops the queue, nothing has to be handed over.
-            return PopAssignment(queue, mode, starts=self.starts, flow_control=self.flow_control)
-        return Assignment(self, queue, mode, handed_over=handed_over)
-
-
 class _Consuming(NamedTuple):
     """The parts that work for the present session."""
 
@@ -96,11 +58,13 @@ class _Consuming(NamedTuple):
 class Assignment(Owned):
     """Consumes one queue, session after session, until it is given back."""
 
-    def __init__(self, group: Assignments, queue: MessageQueue, mode: Mode, *, handed_over: bool) -> None:
+    def __init__(
+        self, queue: MessageQueue, mode: Mode, *, starts: Starts, flow_control: FlowControl, handed_over: bool
+    ) -> None:
         """`handed_over`: another member lives, and may still be finishing what it started."""
-        super().__init__(queue, group.member)
-        self._group, self._mode = group, mode
-        self._committer = group.commits.of(queue.broker_name)
+        super().__init__(queue, mode.context.member)
+        self._mode, self._starts, self._flow_control = mode, starts, flow_control
+        self._store, self._committer = starts.commits.store, starts.commits.of(queue.broker_name)
         self._topics, self._pauses_of = [queue.topic], queue.topic
         if is_retry_topic(queue.topic):
             # Messages of several topics come back in one queue: it is pulled while one of them is not paused.
@@ -163,10 +127,10 @@ class Assignment(Owned):
         if moved.done():
             if not self.is_ending:
                 # Another member may have had it since our last session.
-                await self._group.commits.store.take(self.queue)
+                await self._store.take(self.queue)
             # The offset is one of the queue that is there now: no landmark of another is stored with it.
             self._member.brokers.begins_anew(self.queue)
-            await self._group.commits.store.commit(self.queue, moved.result().offset)
+            await self._store.commit(self.queue, moved.result().offset)
             if self._moved is moved:  # otherwise another one came meanwhile
                 self._moved = self._loop.create_future()
 
@@ -197,7 +161,7 @@ class Assignment(Owned):
             self._consuming.puller.gate.follow(self._member.pauses, self._topics)
 
     async def _session(self) -> None:
-        starts, queue = self._group.starts, self.queue
+        starts, queue = self._starts, self.queue
         lock = await starts.locked(queue, self._ended) if self._mode.needs_lock else None
         at_rest = True
         try:
@@ -218,7 +182,7 @@ class Assignment(Owned):
                     if await starts.go_on_at(queue, offset, lock, self._ended) and correction.is_another:
                         self._member.brokers.begins_anew(queue)
         finally:
-            if lock is not None and at_rest and not self._group.forwarding.may_run(queue):
+            if lock is not None and at_rest and not self._mode.context.forwarding.may_run(queue):
                 await lock.give_back()
             elif lock is not None:
                 lock.drop()
@@ -231,7 +195,7 @@ class Assignment(Owned):
         member, committer, pauses = self._member, self._committer, self._member.pauses
         config = member.limits.of(self.queue.topic)
         limits = self._mode.limits(config)
-        flow = self._group.flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
+        flow = self._flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
         try:
             delivery = self._mode.open(process_queue, lock, flow)
         except BaseException:

@@ -196,16 +196,3 @@ async def _popped_at(member: Member, topic: str, broker_name: str) -> set[Messag
 
 def _are_popped(answer: Collection[AssignedQueue]) -> bool:
     return bool(answer) and all(each.mode == POP for each in answer)
-
-
-async def lacks_pop(member: Member, topic: str, broker_name: str, timeout: float) -> bool:
-    """Whether this broker says that it hands out no single messages."""
-    question = AssignmentQuestion(topic, member.name, member.client_id)
-    try:
-        async with asyncio.timeout(timeout):
-            await pop.assigned(await member.brokers.connection(broker_name), question, timeout)
-    except BrokerError as error:
-        return error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    except (RocketAppError, TimeoutError):
-        return False
-    return False

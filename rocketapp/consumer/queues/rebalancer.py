@@ -21,9 +21,11 @@ from functools import partial
 
 from rocketapp.consumer.handler import first_of
 from rocketapp.consumer.member import Member, Owned
+from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.table import Modes
-from rocketapp.consumer.offsets.commits import Commits
-from rocketapp.consumer.queues.assignment import Assignments
+from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.queues.assignment import Assignment
+from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.event import DrainCut, LoopFailed
@@ -63,17 +65,24 @@ class Rebalancer:
         member: Member,
         modes: Modes,
         *,
-        assignments: Assignments,
-        commits: Commits,
+        starts: Starts,
+        flow_control: FlowControl,
         check: SubscriptionCheck,
     ) -> None:
-        """`commits` hear when queues may be uncertain, or certain again; `check` hears who the members are.
+        """The commits of `starts` hear when queues may be uncertain, or certain again; `check` hears who the members
+        are.
 
         `modes` know every running call of the group: a stop waits for them.
         """
         self._member, self._group, self._me, self._brokers = member, member.name, member.client_id, member.brokers
-        self._topics, self._fencing, self._assignments = tuple(member.subscriptions), commits.fencing, assignments
-        self._modes, self._commits, self._observe, self._check = modes, commits, member.observe, check
+        self._topics, self._modes, self._observe, self._check = (
+            tuple(member.subscriptions),
+            modes,
+            member.observe,
+            check,
+        )
+        self._starts, self._flow_control = starts, flow_control
+        self._commits, self._fencing = starts.commits, starts.commits.fencing
         self._allocation = member.allocation
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks(member.observe)
@@ -245,10 +254,20 @@ class Rebalancer:
                 self._acquire(queue, is_handed_over=not is_alone)
 
     def _acquire(self, queue: MessageQueue, *, is_handed_over: bool) -> None:
-        assignment = self._owned[queue] = self._assignments.new(queue, handed_over=is_handed_over)
+        assignment = self._owned[queue] = self._new(queue, is_handed_over=is_handed_over)
         self._of_topic.setdefault(queue.topic, {})[queue] = assignment
         task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
         task.add_done_callback(lambda _: self._given_back(queue))
+
+    def _new(self, queue: MessageQueue, *, is_handed_over: bool) -> Owned:
+        """What consumes the queue, and does not run yet. `is_handed_over`: another member may still work on it."""
+        mode, starts, flow_control = self._modes.of(queue.topic), self._starts, self._flow_control
+        if queue.topic not in self._member.popped:
+            return Assignment(queue, mode, starts=starts, flow_control=flow_control, handed_over=is_handed_over)
+        from rocketapp.consumer.queues.popped import PopAssignment
+
+        assert isinstance(mode, MessageMode)
+        return PopAssignment(queue, mode, starts=starts, flow_control=flow_control)
 
     def _given_back(self, queue: MessageQueue) -> None:
         del self._owned[queue], self._of_topic[queue.topic][queue], self._running[queue]

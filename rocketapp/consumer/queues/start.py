@@ -43,6 +43,7 @@ class Starts:
 
         `attempts` learns what the owner of a locked queue before has counted.
         """
+        self.commits: Commits = commits
         self._member, self._modes, self._store, self._fencing = member, modes, commits.store, commits.fencing
         self._leases, self._attempts = leases, attempts
         self._rules = {topic.topic: topic.start for topic in member.topics}
