@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
-from rocketapp.consumer.handler import Handler, Item, first_of, messages_of
+from rocketapp.consumer.handler import Handler, first_of, messages_of
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.retry.redelivery import Redelivery
@@ -29,26 +29,25 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.user_line import file_of, place_of_frame, stack_of_frame
 
-_SWEEP_INTERVAL = 10.0
-"""Seconds between looks at how long calls have been running; less when the warning comes sooner."""
 _LONG_RUNNING = 10.0
 """Seconds after which a running call is a reason for a queue to be blocked; less when the warning comes sooner."""
 _WARNINGS = 2
 """Warnings about one call: after the time of the setting, and after twice as long."""
 _SENT_BACK_AT_ONCE, _SENT_BACK_DELAY = 16, 10.0
-"""Messages of one queue that are sent back in one sweep, and seconds until they come back: level 3 (Java: the same)."""
+"""Messages of one queue that are sent back at one look, and seconds until they come back: level 3 (Java: the same)."""
 _NAMES = 5
 """Names that are shown of tasks and threads that stand at the same place."""
 BLOCKED_AFTER = 4.0
 """Seconds without a tick after which the loop counts as blocked: it is named before 5 are over."""
 _TICKS = 8
 """Ticks of the loop, and looks at it, within that time."""
-_Call = tuple[Handler, Any, float]
-"""Handler, item and seconds of a call."""
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Running:
+    """A call that runs."""
+
+    handler: Handler
     item: Any
     since: float
     warned: int = 0
@@ -65,8 +64,8 @@ class SlowCalls:
         self._now = asyncio.get_running_loop().time
         self.counts: Counter[str] = Counter()
         """By handler the calls that were warned about, since the start."""
-        self._seen: dict[int, _Seen] = {}
-        self._next_sweep = 0.0
+        self._seen: dict[int, _Running] = {}
+        """By the identity of their items the calls that ran at the last look."""
 
     def __repr__(self) -> str:
         return f"<SlowCalls of {self._member.name}: {len(self._seen)} seen>"
@@ -75,79 +74,59 @@ class SlowCalls:
         """Queues that wait for a call that has been running for some time, and which call."""
         now = self._now()
         limit = min(_LONG_RUNNING, self._warning)
-        long: list[_Call] = []
-        for handler, item in self._modes.callers.in_flight():
-            seen = self._seen.get(id(item))
-            if seen is not None and seen.item is item and now - seen.since >= limit:
-                long.append((handler, item, now - seen.since))
+        known = ((self._seen.get(id(item)), item) for _, item in self._modes.callers.in_flight())
+        long = [one for one, item in known if one is not None and one.item is item and now - one.since >= limit]
         found: dict[MessageQueue, str] = {}
         places = places_of_calls() if long else {}
-        for handler, item, seconds in long:
-            queue = first_of(item).queue
+        for one in long:
+            queue = first_of(one.item).queue
             if queue is not None and queue not in found:
-                found[queue] = self._slow(handler, item, seconds, places).text
+                found[queue] = self._slow(one, now, places).text
         return found
 
     def look(self) -> None:
         """Once a second: warn of what has run for too long since the last look."""
-        now = self._now()
-        if now >= self._next_sweep:
-            self._next_sweep = now + min(_SWEEP_INTERVAL, self._warning / 2)
-            self._sweep(now)
-        elif self._seen:
-            # A call that has ended must not keep its messages in memory.
-            items = {id(item): item for _, item in self._modes.callers.in_flight()}
-            self._seen = {key: seen for key, seen in self._seen.items() if items.get(key) is seen.item}
-
-    def _sweep(self, now: float) -> None:
-        seen: dict[int, _Seen] = {}
-        expired: list[_Call] = []
-        late: list[_Call] = []
+        now, before = self._now(), self._seen
+        self._seen = {}
         for handler, item in self._modes.callers.in_flight():
-            if not handler.runs_here:
-                continue  # it waits for another member, which watches its own call
-            known = self._seen.get(id(item))
-            if known is None or known.item is not item:
-                known = _Seen(item, now)
-            seen[id(item)] = known
-            seconds = now - known.since
-            if seconds < self._warning:
-                continue
-            expired.append((handler, item, seconds))
-            if known.warned < _WARNINGS and seconds >= self._warning * (known.warned + 1):
-                self.counts[handler.name] += not known.warned
-                known.warned += 1
-                late.append((handler, item, seconds))
-        self._seen = seen
+            if handler.runs_here:  # otherwise it waits for another member, which watches its own call
+                known = before.get(id(item))
+                is_same = known is not None and known.item is item
+                self._seen[id(item)] = known if known is not None and is_same else _Running(handler, item, now)
+        expired = [one for one in self._seen.values() if now - one.since >= self._warning]
+        late = [one for one in expired if one.warned < min(_WARNINGS, (now - one.since) // self._warning)]
         # Once for all of them: it looks at every task, and a thousand calls may be late at the same moment.
         places = places_of_calls() if late else {}
-        for handler, item, seconds in late:
-            self._member.observe(self._slow(handler, item, seconds, places))
+        for one in late:
+            self.counts[one.handler.name] += not one.warned
+            one.warned += 1
+            self._member.observe(self._slow(one, now, places))
         if expired and self._member.config.send_back_slow:
-            self._send_back(expired)
+            self._send_back(expired, now)
 
-    def _send_back(self, expired: Iterable[_Call]) -> None:
+    def _send_back(self, expired: Iterable[_Running], now: float) -> None:
         """Send back the messages of these calls, the lowest first; those of other modes keep their order."""
         counts: Counter[MessageQueue] = Counter()
-        for handler, item, seconds in sorted(expired, key=lambda call: first_of(call[1]).offset):
-            queue, seen = first_of(item).queue, self._seen[id(item)]
+        for one in sorted(expired, key=lambda one: first_of(one.item).offset):
+            queue = first_of(one.item).queue
             owned = None if queue is None else self._member.owned.get(queue)
             process_queue = None if owned is None else owned.process_queue
             is_concurrent = queue is not None and self._modes.of(queue.topic) is self._modes.concurrent
-            if queue is None or process_queue is None or not is_concurrent or seen.is_sent_back:
+            if queue is None or process_queue is None or not is_concurrent or one.is_sent_back:
                 continue
             if counts[queue] < _SENT_BACK_AT_ONCE:
-                seen.is_sent_back = True
-                messages = [message for message in messages_of(item) if process_queue.holds(message)]
+                one.is_sent_back = True
+                messages = [message for message in messages_of(one.item) if process_queue.holds(message)]
                 counts[queue] += len(messages)
-                text = f"its handler has been running for {seconds:.0f} s"
+                text = f"its handler has been running for {now - one.since:.0f} s"
                 for message in messages:
                     failure = Failure("TimeoutError", text, after=_SENT_BACK_DELAY)
-                    self._redelivery.fail(handler, process_queue, message, failure)
+                    self._redelivery.fail(one.handler, process_queue, message, failure)
 
-    def _slow(self, handler: Handler, item: Item, seconds: float, places: Mapping[int, str]) -> HandlerSlow:
-        message, place = first_of(item), places.get(id(item), "")
-        return HandlerSlow(self._member.name, handler.name, message.topic, message.message_id, seconds, place)
+    def _slow(self, one: _Running, now: float, places: Mapping[int, str]) -> HandlerSlow:
+        message, place = first_of(one.item), places.get(id(one.item), "")
+        handler, seconds = one.handler.name, now - one.since
+        return HandlerSlow(self._member.name, handler, message.topic, message.message_id, seconds, place)
 
 
 class BlockedLoop:
