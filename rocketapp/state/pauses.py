@@ -50,8 +50,6 @@ class Pauses:
         self._probes: dict[tuple[str, str], Probe] = {}
         """By topic and reason."""
         self._watchers: dict[str, dict[Callable[[], None], None]] = {}
-        self.changes: int = 0
-        """How often topics were paused or resumed."""
 
     def __repr__(self) -> str:
         return f"<Pauses {self._reasons}>"
@@ -80,14 +78,12 @@ class Pauses:
         self._tell(topic)
 
     def _add(self, topic: str, reason: str) -> None:
-        self.changes += 1
         self._probes.pop((topic, reason), None)
         reasons = self._reasons.setdefault(topic, [])
         if reason not in reasons:
             reasons.append(reason)
 
     def _lift(self, topic: str, lifted: Collection[str]) -> None:
-        self.changes += 1
         left = [reason for reason in self._reasons.get(topic, ()) if reason not in lifted]
         for reason in lifted:
             self._probes.pop((topic, reason), None)
@@ -129,6 +125,11 @@ class Pauses:
     def has(self, topic: str, reason: str) -> bool:
         """Whether it is paused for this reason."""
         return reason in self._reasons.get(topic, ())
+
+    @property
+    def are_any(self) -> bool:
+        """Whether any topic is paused."""
+        return bool(self._reasons)
 
     def is_paused(self, topic: str) -> bool:
         """Whether the topic is paused, for any reason."""

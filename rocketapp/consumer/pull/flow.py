@@ -20,7 +20,6 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
 from rocketapp.state.pauses import Pauses
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.unpaused import Unpaused
 from rocketapp.wire.record import Message
 
 _SWEEP = 0.05
@@ -55,17 +54,11 @@ class FlowControl:
         *,
         pauses: Pauses | None = None,
     ) -> QueueFlow:
-        """Flow control of one process queue.
-
-        `pauses`: of its group; what a retry queue holds of paused topics does not count against its limits.
-        """
+        """Flow control of one process queue. `pauses`: of its group."""
         name = f"{queue.message_queue.topic} in {group}"
         expected = max(config.pull_batch_bytes, min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE))
         account = self.budget.open(name, queue, expected=expected)
-        unpaused = None
-        if pauses is not None and is_retry_topic(queue.message_queue.topic):
-            unpaused = Unpaused(queue, pauses)
-        return QueueFlow(self, queue, limits, account, unpaused)
+        return QueueFlow(self, queue, limits, account, pauses if is_retry_topic(queue.message_queue.topic) else None)
 
     async def granted(self, account: QueueAccount) -> None:
         """Wait until the budget has room for its next pull, which is reserved then."""
@@ -117,11 +110,13 @@ class QueueFlow:
         queue: ProcessQueue[Message],
         limits: QueueLimits,
         account: QueueAccount,
-        unpaused: Unpaused | None,
+        pauses: Pauses | None,
     ) -> None:
-        """`unpaused`: counts only what is not paused, in a queue with messages of several topics."""
+        """`pauses`: of a queue with messages of several topics. While one of them is paused, only the budget limits it:
+        what it holds of that topic must not stop the messages of others.
+        """
         self._control, self._budget = control, control.budget
-        self._queue, self._account, self._unpaused = queue, account, unpaused
+        self._queue, self._account, self._pauses = queue, account, pauses
         self._whole = limits
         """Before they are divided among the queues of the topic."""
         self._own: dict[str, Any] = {}
@@ -136,11 +131,8 @@ class QueueFlow:
 
     def reason(self) -> str:
         """Why the next pull has to wait, in words and as it is now."""
-        if self._unpaused is None:
-            return self._limits.reason(self._queue) or self._budget.reason(self._account)
-        reason = self._unpaused.reason(self._limits) or self._budget.reason(self._account)
-        held = self._unpaused.held()
-        return reason if held is None else f"{reason}; {held}"
+        own = None if self._has_no_limits else self._limits.reason(self._queue)
+        return own or self._budget.reason(self._account)
 
     def change(self, limits: QueueLimits) -> None:
         """Other limits hold from now on, but for what `hold_at_most` has said."""
@@ -150,6 +142,10 @@ class QueueFlow:
     @property
     def _limits(self) -> QueueLimits:
         return self._whole.divided(max(1, self._account.topic.accounts))
+
+    @property
+    def _has_no_limits(self) -> bool:
+        return self._pauses is not None and self._pauses.are_any
 
     @property
     def patience(self) -> float:
@@ -207,9 +203,7 @@ class QueueFlow:
 
     def is_full(self, share: float = 1.0) -> bool:
         """Whether the queue has reached this share of one of its own limits."""
-        if self._unpaused is not None:
-            return self._unpaused.reached(self._limits, share)
-        return self._limits.reached(self._queue, share)
+        return not self._has_no_limits and self._limits.reached(self._queue, share)
 
     def look_again(self) -> None:
         """Messages were finished, limits changed, or topics paused or resumed: perhaps the queue may pull now."""
@@ -270,7 +264,7 @@ class Gate:
         self._blocked.because(self._queue, reason, kind=reason)
 
     def _resume(self) -> None:
-        # Of a retry queue some topics may still be paused: what it holds of others is counted anew.
+        # Of a retry queue some topics may still be paused, or none any more: other limits hold.
         self._flow.look_again()
         if self._resumed is not None:
             self._resumed.set_result(None)
