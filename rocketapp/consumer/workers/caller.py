@@ -11,14 +11,13 @@ Sync handlers take and release calls in threads: each in one step, without a loc
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler, messages_of
+from rocketapp.consumer.workers.rate import TokenBucket
 from rocketapp.state.pauses import Pauses
-from rocketapp.state.token_bucket import TokenBucket
 
 _SHORTEST_WAIT = 0.02
 """Seconds that tokens gather before messages start again."""
@@ -34,34 +33,6 @@ class Workers(Protocol):
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
         """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
         ...
-
-
-class _Tokens:
-    """The tokens of one handler with `rate=`. Threads take them too."""
-
-    def __init__(self, rate: float) -> None:
-        self._bucket = TokenBucket(rate, 0.0)
-        self._lock = threading.Lock()
-
-    def change(self, rate: float, now: float) -> None:
-        """Another rate holds from now on."""
-        with self._lock:
-            self._bucket.change(rate, now)
-
-    def take(self, now: float) -> bool:
-        """Start one message, if it may."""
-        with self._lock:
-            return self._bucket.take(now)
-
-    def spend(self, count: int) -> None:
-        """This many more started with it, a batch. Negative gives back."""
-        with self._lock:
-            self._bucket.spend(count)
-
-    def wait(self, now: float) -> float:
-        """Seconds until a message may start."""
-        with self._lock:
-            return self._bucket.wait(now)
 
 
 class Caller:
@@ -89,7 +60,7 @@ class Caller:
         """The next run is one of many handlers, if there is one."""
         self.has_turn: bool = False
         """It is among those that take turns (`run.Ready`)."""
-        self._tokens = None if about.rate is None else _Tokens(about.rate)
+        self._tokens = None if about.rate is None else TokenBucket(about.rate, 0.0)
         self._loop = asyncio.get_running_loop()
         self._is_dry = False
         """There was no token, and it is looked again soon."""
