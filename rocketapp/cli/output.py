@@ -5,11 +5,12 @@ Tables are plain columns, and whole: a terminal that is too narrow breaks their 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import click
@@ -36,20 +37,29 @@ def counted(count: int, what: str) -> str:
 def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
     """Print one line, or several. `colour`: with its colours, also where stdout is not a terminal."""
     try:
-        if colour:
-            click.echo(text, color=True)
-        else:
-            print(text, flush=flush)
+        with writing():
+            if colour:
+                click.echo(text, color=True)
+            else:
+                print(text, flush=flush)
     except BrokenPipeError:
         discard_stdout()
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """Within, stdout is written. Raises BrokenPipeError when its reader is gone, CommandError for a full disk.
+
+    Then what is buffered is dropped, or it would fail again at the end.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        raise _unwritten(error) from error
-
-
-def _unwritten(error: OSError) -> CommandError:
-    """For stdout that leads to a full disk. What is buffered is dropped, or it would fail again at the end."""
-    discard_stdout()
-    return CommandError(f"stdout cannot be written: {problem_of(error)}: see where it is redirected to", FAILED)
+        discard_stdout()
+        problem = f"stdout cannot be written: {problem_of(error)}: see where it is redirected to"
+        raise CommandError(problem, FAILED) from error
 
 
 def print_json(document: Any) -> None:
@@ -75,11 +85,10 @@ def open_streams() -> None:
 def flush() -> None:
     """Write what is buffered. Raises CommandError when it cannot be written, but not for a reader that is gone."""
     try:
-        sys.stdout.flush()
+        with writing():
+            sys.stdout.flush()
     except BrokenPipeError:
         discard_stdout()
-    except OSError as error:
-        raise _unwritten(error) from error
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:

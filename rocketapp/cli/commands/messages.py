@@ -13,7 +13,7 @@ import click
 from rocketapp.cli.cluster import ask_cluster, cluster_options, connected
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
 from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty, settings_here
-from rocketapp.cli.output import needs_ascii, printable, show
+from rocketapp.cli.output import needs_ascii, printable, show, writing
 
 if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
@@ -63,8 +63,9 @@ async def _follow(
         try:
             while count is None or shown < count:
                 batch = (await tail.next())[: None if count is None else count - shown]
-                sys.stdout.write("".join(show(message) + "\n" for message in batch))
-                sys.stdout.flush()
+                with writing():
+                    sys.stdout.write("".join(show(message) + "\n" for message in batch))
+                    sys.stdout.flush()
                 shown += len(batch)
         finally:
             await tail.stop()

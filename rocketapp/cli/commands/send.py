@@ -18,7 +18,7 @@ import click
 from rocketapp.cli.cluster import connected, producer_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
 from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty, settings_here
-from rocketapp.cli.output import needs_ascii
+from rocketapp.cli.output import needs_ascii, writing
 
 if TYPE_CHECKING:
     from rocketapp.app.settings import Settings
@@ -191,7 +191,8 @@ async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes
 
 def _show(result: SendResult, show: Show) -> None:
     try:
-        print(show(result), flush=True)
+        with writing():
+            print(show(result), flush=True)
     except BrokenPipeError:
         # To send is the purpose: what is left must not depend on who reads along.
         discard_stdout()

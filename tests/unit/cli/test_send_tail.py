@@ -291,6 +291,19 @@ def test_what_is_left_is_sent_when_the_reader_has_seen_enough(
     assert len(stored(300)) == 300
 
 
+@pytest.mark.parametrize("command", [("send", "x"), ("tail", "--from", "first", "--count", "1")])
+def test_a_full_disk_behind_stdout_is_one_line(
+    folder: Path, address: str, topic: str, send: Send, command: tuple[str, ...]
+) -> None:
+    send("x")
+    name, *others = command
+    words = [sys.executable, "-m", "rocketapp", name, topic, *others, "--name-server", address]
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(words, stdout=full, stderr=subprocess.PIPE, text=True, cwd=folder, check=False)
+    problem = "stdout cannot be written: no space left on device: see where it is redirected to"
+    assert (done.returncode, done.stderr) == (1, f"rocketapp: {problem}\n")
+
+
 @pytest.mark.parametrize(
     ("stdin", "words", "code"),
     [("<&-", "stdin is closed: give it lines to send", 2), ("<&1", "stdin cannot be read: OSError", 1)],
