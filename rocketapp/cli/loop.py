@@ -48,10 +48,18 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callab
         raise
     has_ended = False
 
+    class Main(asyncio.Task[Any]):
+        def cancel(self, msg: Any = None) -> bool:
+            # By a line of theirs it was meant for all tasks: those of the engine were cancelled as well.
+            if broken is not None and (place := _user_place()):
+                broken(f"{place}: {_CANCELLED}")
+            return super().cancel(msg)
+
     async def to_its_end() -> T:
         nonlocal has_ended
         try:
-            return await main
+            ended: T = await Main(main)
+            return ended
         finally:
             has_ended = True
 
@@ -62,7 +70,7 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callab
 
     def stopped(stop: Callable[[], None]) -> None:
         if not has_ended and broken is not None:
-            broken(f"{_user_place()}: {_STOPPED}")
+            broken(f"{_user_place() or 'in the app'}: {_STOPPED}")
         stop()
 
     with asyncio.Runner(loop_factory=factory) as runner:
@@ -78,14 +86,15 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callab
 
 
 _STOPPED = "loop.stop() ended the app: to end an app, send it SIGTERM"
+_CANCELLED = "cancelling all tasks ended the app: cancel those that you made; to end an app, send it SIGTERM"
 
 
 def _user_place() -> str:
-    """`file:line` of the user's code that is running."""
+    """`file:line` of the user's code that is running, or ""."""
     from rocketapp.user_line import line_of_frame
 
     found = line_of_frame(sys._getframe(2))
-    return "in the app" if found is None else f"{shown_path(found.file)}:{found.line}"
+    return "" if found is None else f"{shown_path(found.file)}:{found.line}"
 
 
 def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:

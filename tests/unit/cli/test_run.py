@@ -252,21 +252,31 @@ def test_a_thread_that_the_app_leaves_behind_does_not_hold_the_process(
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
-def test_a_handler_that_stops_the_loop_is_told_by_its_line(
-    start: Start, send: Send, write_app: WriteApp, broker: str, loop: str
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        ("asyncio.get_running_loop().stop()", r"loop\.stop\(\) ended the app"),
+        (
+            "[one.cancel() for one in asyncio.all_tasks()]",
+            "cancelling all tasks ended the app: cancel those that you made",
+        ),
+    ],
+    ids=["stop", "cancel"],
+)
+def test_a_handler_that_ends_the_loop_is_told_by_its_line(
+    start: Start, send: Send, write_app: WriteApp, broker: str, loop: str, call: str, told: str
 ) -> None:
-    write_app(
-        '@app.subscribe("orders", start="first")\nasync def settle(message):\n'
-        "    asyncio.get_running_loop().stop()\n" + READY
-    )
+    write_app(f'@app.subscribe("orders", start="first")\nasync def settle(message):\n    {call}\n{READY}')
     run = start("run", "app:app", "--name-server", broker, "--loop", loop)
     run.says("ready")
     send("orders", "one", at=broker)
     run.ends(1)
-    told = r"^rocketapp: app\.py:\d+: loop\.stop\(\) ended the app: to end an app, send it SIGTERM$"
-    assert re.search(told, run.err, re.MULTILINE)
+    assert re.search(rf"^rocketapp: app\.py:\d+: {told}[:;] to end an app, send it SIGTERM$", run.err, re.MULTILINE)
     assert "Traceback" not in run.err
     assert run.summary
+    again = start("run", "app:app", "--name-server", broker, "--loop", loop)
+    again.says("a process died with messages in flight")
+    again.ends(1)
 
 
 def test_a_shut_down_function_that_fails_is_one_line(start: Start, write_app: WriteApp, broker: str) -> None:
