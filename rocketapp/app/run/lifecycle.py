@@ -271,8 +271,9 @@ class Lifecycle:
         is_told = False
         groups = {plan.group: plan.topics for plan in wiring.groups if plan.cluster == cluster}
         subscribed = digest(groups, self._settings.consumer)
+        # Known before it starts: a start that is broken off may just have connected.
+        client = self._clients[cluster] = wiring.client(config, subscribed)
         while True:
-            client = wiring.client(config, subscribed)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
@@ -290,7 +291,6 @@ class Lifecycle:
                 if not isinstance(cause, TlsError | ConnectionLostError):
                     problem += ": start the name server, or correct --name-server or client.name_server"
                 raise TransportError(shown_url(config.name_server), problem) from error
-            self._clients[cluster] = client
             if config.access_key:  # later refusals are waited out like outages
                 await client.check_keys()
             return

@@ -355,6 +355,14 @@ async def test_a_start_that_waits_for_its_cluster_says_so_once(
     assert re.fullmatch(r"cluster not reached: .*: tried for up to 60 s \(app.connect_timeout\)", told[0])
 
 
+async def test_a_client_whose_start_is_broken_off_is_stopped() -> None:
+    diary = Diary()
+    diary.failing["client h:1 starts"] = asyncio.CancelledError()
+    with pytest.raises(asyncio.CancelledError):
+        await lifecycle_of(app_of(diary)).start()
+    assert diary.lines[-2:] == ["client h:1 starts", "client h:1 stops"]
+
+
 async def test_without_a_name_server_the_unnamed_cluster_is_a_wrong_configuration() -> None:
     with pytest.raises(ConfigError, match=r"client.name_server: is not set"):
         await lifecycle_of(app_of(Diary()), settings=Settings()).start()
