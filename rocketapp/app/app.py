@@ -96,14 +96,12 @@ class RocketApp(TwoPhases, Subscribing):
         Its arguments are filled as a handler's: by the app (annotated so, or the sole one), a Publisher, the app's own
         settings, and what the container or a plugin provides.
         """
-        self._add_hook("on_startup", function)
-        return function
+        return self._add_hook("on_startup", function)
 
     @called_as("on_shutdown takes the function: write @app.on_shutdown, without brackets")
     def on_shutdown(self, function: F) -> F:
         """Run this when no handler runs any more; it may still publish. Its arguments: see `on_startup`."""
-        self._add_hook("on_shutdown", function)
-        return function
+        return self._add_hook("on_shutdown", function)
 
     @called_as("lifespan takes the function: write @app.lifespan, without brackets")
     def lifespan(self, function: F) -> F:
@@ -111,8 +109,7 @@ class RocketApp(TwoPhases, Subscribing):
 
         Its arguments: see `on_startup`. What a container provides as a generator is closed when it has been left.
         """
-        self._add_hook("lifespan", function)
-        return function
+        return self._add_hook("lifespan", function)
 
     def outgoing(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> Outgoing:
         """The message that `publish` would send: checked, and encoded by the codecs and versions of this app.
@@ -281,10 +278,11 @@ class RocketApp(TwoPhases, Subscribing):
         for transaction in self._declared.transactions:
             transaction.check_complete()
 
-    def _add_hook(self, hook: When, function: Callable[..., Any]) -> None:
+    def _add_hook(self, hook: When, function: F) -> F:
         self._may_declare(hook)
         declared = self._declared
         declared.lifecycle_hooks.append(read_hook(hook, function, type(self), place_of_call(), declared.providers))
+        return function
 
     def __repr__(self) -> str:
         state = "running" if self._alive() is not None else "not running"

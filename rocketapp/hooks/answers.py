@@ -85,7 +85,6 @@ class Codec(Protocol):
     @property
     def content_type(self) -> str:
         """What the property `content-type` holds, in lower case: `application/protobuf`."""
-        ...
 
     def claims(self, kind: type[Any]) -> bool:
         """Whether this codec is the usual one for this class.
@@ -94,7 +93,6 @@ class Codec(Protocol):
         by it for handlers of the class. Asked once per class. A codec for classes that have another form anyway claims
         none.
         """
-        ...
 
     def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
         """The callable that makes a `kind` of a body, or None when this codec cannot.
@@ -102,11 +100,9 @@ class Codec(Protocol):
         Asked while handlers are declared and when the app starts, never per message. What the callable raises makes
         a dead letter with the text of the exception: it names the field.
         """
-        ...
 
     def encode(self, body: Any) -> bytes:
         """The body of a message. Raises TypeError or ValueError for what has no form."""
-        ...
 
 
 ReadMetrics = Callable[[AppSnapshot], Sequence[Metric]]

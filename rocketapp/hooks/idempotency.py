@@ -32,11 +32,9 @@ class IdempotencyStore(Protocol):
 
         Do not raise for a server that is away for a moment: claims are tried again.
         """
-        ...
 
     async def close(self) -> None:
         """Called once, when no handler runs any more."""
-        ...
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
         """Take the keys that are free: an answer for each claim, in the same order.
@@ -48,15 +46,12 @@ class IdempotencyStore(Protocol):
         is DONE, for every holder.
         Of two callers that claim a free key at once exactly one is answered CLAIMED.
         """
-        ...
 
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:
         """The messages are handled: remember it for `expiry` seconds, whichever holder has the key now."""
-        ...
 
     async def release(self, claims: Sequence[Claim]) -> None:
         """The messages are not handled: remove the marks that these holders have; skip all others."""
-        ...
 
 
 SecondCopy = Literal["wait", "skip"]

@@ -12,12 +12,10 @@ class Pulled(Protocol):
     @property
     def offset(self) -> int:
         """Its offset in its queue."""
-        ...
 
     @property
     def size(self) -> int:
         """Bytes of its stored record, for flow control."""
-        ...
 
 
 class PulledRecords(Protocol):
@@ -26,25 +24,20 @@ class PulledRecords(Protocol):
     @property
     def offset(self) -> int:
         """Of the first message."""
-        ...
 
     @property
     def end(self) -> int:
         """The offset behind the last message."""
-        ...
 
     @property
     def size(self) -> int:
         """Bytes of the stored records."""
-        ...
 
     def __len__(self) -> int:
         """How many messages they are."""
-        ...
 
     def since(self, offset: int) -> Self | None:
         """Only the messages from this offset on; None without such messages."""
-        ...
 
 
 class Handle(NamedTuple):

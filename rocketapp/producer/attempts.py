@@ -111,7 +111,6 @@ class Choose(Protocol):
     @property
     def moves(self) -> bool:
         """Whether a failed attempt may be repeated on another broker."""
-        ...
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue: ...
 

@@ -216,8 +216,6 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscripti
     async def one_async(message: Any) -> Any:
         try:
             return await call(message)
-        except Outcome:
-            raise
         except Exception as error:
             handler = _nearest(handlers, error)
             if handler is None:
@@ -228,8 +226,6 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscripti
     def one(message: Any) -> Any:
         try:
             return call(message)
-        except Outcome:
-            raise
         except Exception as error:
             handler = _nearest(handlers, error)
             if handler is None:
@@ -240,7 +236,9 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscripti
 
 
 def _nearest(handlers: Mapping[type[Exception], Wrapping], error: Exception) -> Wrapping | None:
-    return next((handlers[kind] for kind in type(error).__mro__ if kind in handlers), None)
+    """None for an outcome: it says itself what follows."""
+    kinds = () if isinstance(error, Outcome) else type(error).__mro__
+    return next((handlers[kind] for kind in kinds if kind in handlers), None)
 
 
 def _because(outcome: Any, error: Exception, handler: Wrapping, *, single: bool) -> Any:

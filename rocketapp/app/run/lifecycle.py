@@ -314,11 +314,7 @@ class Lifecycle:
     async def _stop_consumers(self, cut: asyncio.Event) -> bool:
         drain_timeout = self._settings.app.drain_timeout
         stopping = [consumer.stop(drain_timeout=drain_timeout, cut=cut) for consumer in self._consumers]
-        results = await asyncio.gather(*stopping, return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                log.error("a consumer did not stop cleanly", exc_info=result)
-        return all(result is True for result in results)
+        return all(result is True for result in await _ended(stopping, "a consumer did not stop cleanly"))
 
     async def _stop_engine(self) -> None:
         """Producers, then clients: what fails here only leaves a connection to the operating system."""
@@ -326,16 +322,14 @@ class Lifecycle:
         if wiring is not None:
             wiring.surface.periodic.stop()
         for part in (self._producers, self._clients):
-            results = await asyncio.gather(*(one.stop() for one in part.values()), return_exceptions=True)
-            for result in results:
-                if isinstance(result, BaseException):
-                    log.error("stopping: %s", result, exc_info=result)
+            await _ended((one.stop() for one in part.values()), "stopping")
         self._producers, self._clients = {}, {}
         if self._offset_store is not None:
-            await _closed(self._offset_store.close(), "the offset store")
+            await _ended([self._offset_store.close()], "the offset store did not close")
             self._offset_store = None
         if wiring is not None:
-            await _closed(resources(declared_of(self._app).container, "shutdown"), "a resource of the container")
+            closing = resources(declared_of(self._app).container, "shutdown")
+            await _ended([closing], "a resource of the container did not close")
             wiring.blocked_loop.stop()
         end(self._app)
 
@@ -348,11 +342,13 @@ async def opened(store: OffsetStore) -> None:
         raise SetupError("", f"the offset store did not open: {type(error).__name__}: {error}") from error
 
 
-async def _closed(work: Awaitable[None], what: str) -> None:
-    try:
-        await work
-    except Exception as error:
-        log.error("%s did not close: %s", what, error, exc_info=error)
+async def _ended(works: Iterable[Awaitable[Any]], what: str) -> list[Any]:
+    """All at once, with their results or exceptions. What fails is logged, and keeps no other one from its end."""
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            log.error("%s: %s", what, result, exc_info=result)
+    return results
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:

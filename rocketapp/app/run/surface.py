@@ -16,10 +16,9 @@ from rocketapp.app.places import is_async
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
-from rocketapp.hooks.answers import ReadMetrics
 from rocketapp.hooks.idempotency import IdempotencyStore
 from rocketapp.hooks.manager import HookResult, Plugins
-from rocketapp.model.event import Event, Observe
+from rocketapp.model.event import Event
 from rocketapp.model.outgoing import PublishOptions, SendResult
 from rocketapp.model.snapshot import AppSnapshot, Metric
 from rocketapp.model.subscription import Subscription
@@ -137,14 +136,10 @@ class AppSurface:
         self.snapshot: Callable[[], AppSnapshot] = snapshot or (lambda: nothing)
         self._stores: list[HookResult] | None = None
         self._failures = PluginFailures()
-        self._observers: list[tuple[str, Observe]] = []
-        self._metrics: list[tuple[str, ReadMetrics]] = []
         for hook in self.plugins.hooks("app_setup"):
             hook.call(app=self)
-        for answer in self.plugins.ask_for_functions("observe_events", app=self):
-            self._observers.append((answer.plugin, answer.value))
-        for answer in self.plugins.ask_for_functions("metrics", app=self):
-            self._metrics.append((answer.plugin, answer.value))
+        self._observers: list[HookResult] = self.plugins.ask_for_functions("observe_events", app=self)
+        self._metrics: list[HookResult] = self.plugins.ask_for_functions("metrics", app=self)
 
     @property
     def name(self) -> str:
@@ -168,11 +163,11 @@ class AppSurface:
 
     def observe(self, event: Event) -> None:
         """To every observer; none of them can disturb the engine or another one."""
-        for plugin, observer in self._observers:
+        for one in self._observers:
             try:
-                observer(event)
+                one.value(event)
             except Exception as error:
-                self._failures.tell(f"plugin {plugin}", f"the event {type(event).__name__}", error)
+                self._failures.tell(f"plugin {one.plugin}", f"the event {type(event).__name__}", error)
 
     def user_code(self) -> UserCode:
         """What starts and stops the plugins and the app's own functions."""
@@ -186,11 +181,11 @@ class AppSurface:
     def metrics(self, now: AppSnapshot) -> tuple[Metric, ...]:
         """What the plugins measure, beside this snapshot."""
         found: list[Metric] = []
-        for plugin, read in self._metrics:
+        for one in self._metrics:
             try:
-                found += read(now)
+                found += one.value(now)
             except Exception as error:
-                self._failures.tell(f"plugin {plugin}", "its metrics", error)
+                self._failures.tell(f"plugin {one.plugin}", "its metrics", error)
         return tuple(found)
 
     def idempotency_store(self) -> IdempotencyStore | None:
