@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
@@ -16,7 +15,6 @@ import rocketapp
 from rocketapp.cli.failure import CommandError
 
 NAME = "rocketapp"
-_VERSION = re.compile(r"\d+(\.\w+)*([-+.]\w+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,24 +60,10 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "templates").is_dir() else None
 
 
-def given(text: str) -> Source:
-    """Of rocketapp, as `--source` names it: a version, a wheel or a folder. Raises CommandError."""
-    path = Path(text).expanduser()
-    if path.is_dir() and not (path / "pyproject.toml").is_file():
-        raise CommandError(
-            f"--source {text}: the folder has no pyproject.toml: name one with the source code of rocketapp"
-        )
-    if path.is_dir() or (path.is_file() and path.suffix == ".whl"):
-        return Source(NAME, path.resolve().as_uri())
-    if _VERSION.fullmatch(text):
-        return Source(NAME, text)
-    raise CommandError(f"--source {text}: neither a version, such as 1.2, nor a wheel, nor a folder")
-
-
 def check(source: Source) -> None:
     """Raises CommandError for a wheel or folder that has been removed since rocketapp was installed from it."""
     if source.path is not None and not source.path.exists():
-        text = f"{source.name} was installed from {source.path}, which is gone: say with --source where to take it from"
+        text = f"{source.name} was installed from {source.path}, which is gone: install it again"
         raise CommandError(text)
 
 

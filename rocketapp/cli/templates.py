@@ -63,10 +63,10 @@ def make(folder: Path, template: str, source: Source, *, defaults: bool) -> None
             versions.write(folder / BUNDLE)
 
 
-def update(folder: Path, source: Source | None) -> list[str] | None:
+def update(folder: Path) -> list[str] | None:
     """Bring a project to this rocketapp's version of its template; the files with conflicts. None: nothing is new.
 
-    `source` replaces the one of the project. Raises CommandError.
+    Raises CommandError.
     """
     bundle = folder / BUNDLE
     if not (folder / ANSWERS).is_file() or not bundle.is_file():
@@ -80,19 +80,18 @@ def update(folder: Path, source: Source | None) -> list[str] | None:
                 f"{folder} was made of the template {template!r}, which this rocketapp does not have: "
                 "run the rocketapp that made it, or a newer one"
             )
-        data = {} if source is None else _sources(template, source)
-        if not versions.add(folder_of(template)) and not data:
+        if not versions.add(folder_of(template)):
             return None
         with _replaced(bundle, versions):
-            _run_update(folder, data, versions.newest)
+            _run_update(folder, versions.newest)
     return list(_conflicts(folder))
 
 
-def _run_update(folder: Path, data: Mapping[str, Any], version: str) -> None:
+def _run_update(folder: Path, version: str) -> None:
     _hide(folder, True)
     try:
         with contextlib.chdir(folder):  # where the answers file names the bundle from
-            copier.run_update(".", dict(data), defaults=True, overwrite=True, quiet=True, vcs_ref=version)
+            copier.run_update(".", defaults=True, overwrite=True, quiet=True, vcs_ref=version)
     finally:
         _hide(folder, False)
 

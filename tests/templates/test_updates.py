@@ -79,11 +79,6 @@ def test_lines_that_both_have_changed_are_a_conflict(owner: Owner) -> None:
     assert "<<<<<<<" in settings.read_text()
 
 
-def test_a_source_that_is_given_replaces_the_old_one(owner: Owner) -> None:
-    owner.updates("--source", "1.2")
-    assert (owner.project / "requirements.txt").read_text().splitlines()[1:] == ["rocketapp==1.2"]
-
-
 def test_what_is_not_committed_is_refused_and_nothing_changes(owner: Owner) -> None:
     (owner.project / "mine.txt").write_text("mine")
     owner.template_learns("drain_timeout = 30.0", "drain_timeout = 45.0")

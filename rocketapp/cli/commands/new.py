@@ -5,16 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, shown_path
 from rocketapp.cli.options import refuse_empty
 from rocketapp.cli.output import say
-
-if TYPE_CHECKING:
-    from rocketapp.cli.source import Source
 
 TEMPLATES = ("app", "plugin", "pipeline")
 
@@ -23,44 +19,38 @@ TEMPLATES = ("app", "plugin", "pipeline")
 @click.argument("directory", metavar="DIR", type=click.Path())
 @click.option("--template", type=click.Choice(TEMPLATES), help="What to make; default: app.")
 @click.option("--defaults", is_flag=True, help="Ask nothing: the names come from DIR.")
-@click.option(
-    "--source",
-    metavar="WHERE",
-    help="Where the project takes rocketapp from: a version, a wheel or a folder. Default: where this one came from.",
-)
 @click.option("--update", is_flag=True, help="Bring a project in DIR to this rocketapp's version of its template.")
-def command(*, directory: str, template: str | None, defaults: bool, source: str | None, update: bool) -> int:
+def command(*, directory: str, template: str | None, defaults: bool, update: bool) -> int:
     """Make a project in DIR, with tests that pass."""
-    from rocketapp.cli.source import given, require
+    from rocketapp.cli.source import require
 
-    refuse_empty({"DIR": directory, "--source": source})
+    refuse_empty({"DIR": directory})
     folder = Path(directory)
     require("rocketapp new", "copier", "new")
-    chosen = None if source is None else given(source)
     if update:
         if template is not None:
             raise CommandError("--update follows the template that the project was made of: leave --template out")
-        return _update(folder, chosen)
-    return _make(folder, template or TEMPLATES[0], chosen, defaults=defaults)
+        return _update(folder)
+    return _make(folder, template or TEMPLATES[0], defaults=defaults)
 
 
-def _make(folder: Path, template: str, source: Source | None, *, defaults: bool) -> int:
+def _make(folder: Path, template: str, *, defaults: bool) -> int:
     from rocketapp.cli.source import running
     from rocketapp.cli.templates import make
 
     if not defaults and not sys.stdin.isatty():
         raise CommandError("stdin is not a terminal that could be asked: give --defaults")
-    used = source or running()
+    used = running()
     make(folder, template, used, defaults=defaults)
     say(f"made {shown_path(str(folder))} of the template {template}; rocketapp comes from {used.line()}")
     say(f"next: cd {shlex.quote(str(folder))} && make test && make run")
     return DONE
 
 
-def _update(folder: Path, source: Source | None) -> int:
+def _update(folder: Path) -> int:
     from rocketapp.cli.templates import update
 
-    conflicts = update(folder, source)
+    conflicts = update(folder)
     shown = shown_path(str(folder))
     if conflicts is None:
         say(f"{shown} follows this version of its template already")

@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.main import run_command
-from rocketapp.cli.source import Source, companion, given, installed, running
+from rocketapp.cli.source import Source, companion, installed, running
 
 ROOT = Path(__file__).parents[3]
 
@@ -43,8 +43,6 @@ def test_without_copier_the_line_names_the_extra_and_the_command(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["shop", "--defaults", "--source", "nowhere"], "neither a version, such as 1.2, nor a wheel, nor a folder"),
-        (["shop", "--defaults", "--source", "full"], "the folder has no pyproject.toml"),
         (["shop"], "give --defaults"),
         (["full", "--defaults"], "full is not empty, it has mine.txt"),
         (["full/mine.txt", "--defaults"], "is a file"),
@@ -130,20 +128,13 @@ def test_a_checkout_that_runs_is_where_rocketapp_comes_from() -> None:
     assert running() == Source("rocketapp", ROOT.as_uri(), editable=True)
 
 
-def test_a_source_is_a_version_a_wheel_or_a_folder(here: Path) -> None:
-    wheel = here / "rocketapp-1.2-py3-none-any.whl"
-    wheel.touch()
-    assert given("1.2").line() == "rocketapp==1.2"
-    assert given(wheel.name).line() == f"rocketapp @ {wheel.as_uri()}"
-    assert given(str(ROOT)).line() == f"rocketapp @ {ROOT.as_uri()}"
-
-
 def test_a_companion_lies_beside_its_rocketapp(here: Path) -> None:
     wheel, beside = here / "rocketapp-1.2-py3-none-any.whl", here / "rocketapp_pyspark-1.2-py3-none-any.whl"
     wheel.touch()
+    ours = Source("rocketapp", wheel.as_uri())
     with pytest.raises(CommandError, match=r"rocketapp-strange is not installed, and .* has no wheel of it"):
-        companion("rocketapp-strange", given(wheel.name))
+        companion("rocketapp-strange", ours)
     beside.touch()
-    assert companion("rocketapp-pyspark", given(wheel.name)).line() == f"rocketapp-pyspark @ {beside.as_uri()}"
-    assert companion("rocketapp-pyspark", given("1.2")).line() == "rocketapp-pyspark"
+    assert companion("rocketapp-pyspark", ours).line() == f"rocketapp-pyspark @ {beside.as_uri()}"
+    assert companion("rocketapp-pyspark", Source("rocketapp", "1.2")).line() == "rocketapp-pyspark"
     assert companion("rocketapp-pyspark", running()).line() == f"-e {(ROOT / 'contrib/rocketapp-pyspark').as_uri()}"
