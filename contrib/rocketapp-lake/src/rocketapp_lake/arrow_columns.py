@@ -120,9 +120,7 @@ _TEXTS = ("varchar", "char", "character")
 
 def schema_of_ddl(text: str) -> pa.Schema:
     """Raises TypeError that says where it cannot be read."""
-    parser = _Parser(text)
-    fields = parser.fields(end="")
-    return pa.schema(fields)
+    return pa.schema(_Parser(text).fields(end=""))
 
 
 class _Parser:
@@ -165,17 +163,15 @@ class _Parser:
         if name not in ("array", "map", "struct") or not self._take("<"):
             raise TypeError(f"{self._text!r}: bodies cannot become {name!r}: give another type of Spark")
         if name == "struct":
-            inside = self.fields(end=">")
-            self._take(">")
-            return pa.struct(inside)
-        first = self._type()
-        if name == "map":
-            self._expect(",")
-            first = pa.map_(first, self._type())
+            found = pa.struct(self.fields(end=">"))
+        elif name == "array":
+            found = pa.list_(self._type())
         else:
-            first = pa.list_(first)
+            key = self._type()
+            self._expect(",")
+            found = pa.map_(key, self._type())
         self._expect(">")
-        return first
+        return found
 
     def _numbers(self, *usual: int) -> list[int]:
         """Numbers in brackets; those that are missing are the usual ones."""

@@ -13,6 +13,7 @@ from rocketapp.plugin import AppConfig, ConsumerConfig, Surface, Tasks
 from rocketapp.plugin import Sink as SinkMode
 from rocketapp_lake.bad_rows import BadTable, BadTopic, Guard
 from rocketapp_lake.batches import Buffer, Limits
+from rocketapp_lake.committer import Attempt
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.errors import SinkError
@@ -62,15 +63,24 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
     limits = Limits(rows=options.flush_rows, bytes=min(options.flush_bytes, most), seconds=options.flush_seconds)
+    guard = Guard(most_bad, topic.put if options.bad_rows == "topic" else None) if sink.sets_aside else None
+    attempt = partial(
+        Attempt,
+        store,
+        sink.name,
+        make=rows.made,
+        now=wall_clock,
+        evolution=options.evolution,
+        put_aside=None if guard is None else guard.put,
+        names_bad=options.bad_rows == "table",
+    )
     writer = Writer(
         sink.name,
         store,
-        make=rows.made,
+        attempt=attempt,
         worker=Worker(f"sink {sink.name}"),
-        guard=Guard(most_bad, topic.put if options.bad_rows == "topic" else None) if sink.sets_aside else None,
+        guard=guard,
         bad_table=bad_table,
-        names_bad=options.bad_rows == "table",
-        evolution=options.evolution,
         rows_came=_compaction(sink, [store, *bad_stores], tasks, counts),
         limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),

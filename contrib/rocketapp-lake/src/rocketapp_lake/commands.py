@@ -10,16 +10,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 
 from rocketapp import MessageQueue, RocketAppError
+from rocketapp.state.allocation import parse_queue
 from rocketapp_lake.committer import rebase as set_positions
-from rocketapp_lake.formats import BUILT_IN
-from rocketapp_lake.options import TARGET_FILE_SIZE
-from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.declared import Sink
+from rocketapp_lake.formats import BUILT_IN, library_problems
+from rocketapp_lake.options import TARGET_FILE_SIZE, SinkOptions
 from rocketapp_lake.records import Commit, Head
+from rocketapp_lake.settings import LakeConfig
 from rocketapp_lake.staging import STAGING
 from rocketapp_lake.store import Compacts, Kept
 
@@ -176,7 +178,7 @@ def _positions(given: tuple[str, ...]) -> dict[MessageQueue, int]:
         if not offset.isdigit():
             raise click.BadParameter(f"{text!r}: write QUEUE=OFFSET, as orders@broker-a:0=5000", param_hint="--to")
         try:
-            queue, number = queue_from(name), int(offset)
+            queue, number = parse_queue(name), int(offset)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--to") from None
         if queue in found or number >= 2**63:
@@ -184,15 +186,6 @@ def _positions(given: tuple[str, ...]) -> dict[MessageQueue, int]:
             raise click.BadParameter(why, param_hint="--to")
         found[queue] = number
     return found
-
-
-def queue_from(text: str) -> MessageQueue:
-    """The reverse of `str(queue)`: `orders@broker-a:0`. Raises ValueError for anything else."""
-    topic, at, place = text.rpartition("@")
-    broker, colon, queue = place.rpartition(":")
-    if not (topic and at and broker and colon and queue.isdigit()):
-        raise ValueError(f"{text!r} is not a queue: write topic@broker:queue, as `rocketapp sink show` does")
-    return MessageQueue(topic, broker, int(queue))
 
 
 # What a table is.
@@ -220,26 +213,16 @@ def format_of(table: str, url: str | None = None) -> str:
 
 
 def stores_of(table: str, url: str | None = None) -> OpenStore:
-    """Raises UsageError for a kind of table whose library is not installed, and for a url that cannot be used."""
-    format = format_of(table, url)
-    try:
-        if format == "sql":
-            from rocketapp_lake.sql import SqlStore
-            from rocketapp_lake.sql_loading import Database
+    """Raises UsageError for a kind of table whose library is not installed."""
+    format, settings = format_of(table, url), LakeConfig(database=url or os.environ.get(DATABASE, ""))
 
-            database = Database(os.environ[DATABASE] if url is None else url)
-            return lambda place, sink: SqlStore(place, sink, database)
-        if format == "iceberg":
-            from rocketapp_lake.iceberg import IcebergStore, catalog_of
+    def open_store(place: str, name: str) -> Kept:
+        sink = Sink("", SinkOptions(table=place, format=format, name=name), "", is_set_back=True)
+        return cast(Kept, BUILT_IN[format].new_store(sink, settings, None))
 
-            return lambda place, sink: IcebergStore(*catalog_of(place), sink, is_set_back=True)
-    except ImportError as error:
-        raise click.UsageError(f"{table} needs {error.name}: pip install 'rocketapp[lake]'") from None
-    if format == "parquet":
-        return ParquetStore
-    from rocketapp_lake.delta import DeltaStore
-
-    return lambda place, sink: DeltaStore(place, sink, is_set_back=True)
+    for problem in library_problems(format):
+        raise click.UsageError(problem)
+    return open_store
 
 
 def shown(table: str, open_store: OpenStore, name: str | None) -> list[Shown]:

@@ -216,7 +216,6 @@ def behind(head: Head, sink: str, vector: Vector, made_at: float) -> Commit:
         sink=sink,
         sequence=head.sequence + 1,
         batch=uuid.uuid4().hex,
-        spans={},
         vector=vector,
         marks=head.marks,
         aside=head.aside,

@@ -59,8 +59,7 @@ class Counts:
         _tell(name, batch, done, seconds)
 
 
-Read = Callable[["Writer"], float]
-_COUNTERS: Sequence[tuple[str, str, str, Read]] = (
+_FIGURES: Sequence[tuple[str, str, str, Callable[[Writer], float]]] = (
     ("rows", "{row}", "Rows that were committed.", lambda sink: sink.counts.rows),
     ("written", "By", "Bytes of the rows that were committed, in memory.", lambda sink: sink.counts.bytes),
     ("commits", "{commit}", "Commits of batches.", lambda sink: sink.counts.commits),
@@ -72,8 +71,6 @@ _COUNTERS: Sequence[tuple[str, str, str, Read]] = (
     ("orphans_swept", "{batch}", "Batches that were never published, and removed.", lambda sink: sink.counts.swept),
     ("compacted", "{file}", "Small files that were put together.", lambda sink: sink.counts.compacted),
     ("paused", "s", "Time in which a full buffer stopped the pulls.", lambda sink: sink.buffer.paused),
-)
-_GAUGES: Sequence[tuple[str, str, str, Read]] = (
     ("buffer.usage", "By", "Bytes of records that are held.", lambda sink: sink.buffer.held),
     ("buffer.limit", "By", "Bytes at which pulls stop.", lambda sink: sink.buffer.limit),
 )
@@ -81,22 +78,20 @@ _GAUGES: Sequence[tuple[str, str, str, Read]] = (
 
 def metrics_of(sinks: Sequence[Writer], now: AppSnapshot) -> list[Metric]:
     """All of them, for all sinks of an app."""
-    found = []
-    kinds: Sequence[tuple[Kind, Sequence[tuple[str, str, str, Read]]]] = (("counter", _COUNTERS), ("gauge", _GAUGES))
-    for kind, reads in kinds:
-        for name, unit, meaning, read in reads:
-            samples = tuple(({"rocketapp.sink": sink.name}, read(sink)) for sink in sinks)
-            found.append(_metric(name, kind, unit, meaning, samples))
+    found = [
+        _metric(name, unit, meaning, tuple(({"rocketapp.sink": sink.name}, read(sink)) for sink in sinks))
+        for name, unit, meaning, read in _FIGURES
+    ]
     lag = tuple(sample for sink in sinks for sample in _lags(sink, now))
     meaning = "Messages between the table and the end of the queue, when the broker last answered a pull."
-    return [*found, _metric("lag", "gauge", "{message}", meaning, lag)]
+    return [*found, _metric("lag", "{message}", meaning, lag)]
 
 
-Kind = Literal["counter", "gauge"]
 Samples = tuple[tuple[Mapping[str, str], float], ...]
 
 
-def _metric(name: str, kind: Kind, unit: str, meaning: str, samples: Samples) -> Metric:
+def _metric(name: str, unit: str, meaning: str, samples: Samples) -> Metric:
+    kind: Literal["counter", "gauge"] = "gauge" if name in ("buffer.usage", "buffer.limit", "lag") else "counter"
     return Metric(name=f"rocketapp.sink.{name}", kind=kind, unit=unit, meaning=meaning, samples=samples)
 
 

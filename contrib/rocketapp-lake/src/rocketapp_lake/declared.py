@@ -16,6 +16,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from rocketapp import DeadLetter, Message, SetupError, Topic
+from rocketapp.model.numbers import is_number, is_whole
 from rocketapp_lake.arrow_columns import arrow_columns, schema_of_ddl
 from rocketapp_lake.columns import Columns
 from rocketapp_lake.options import (
@@ -50,6 +51,8 @@ class Sink:
     """The user's line."""
     folder: Path = field(default_factory=Path.cwd)
     """Where the program is when it declares the sink: a relative table that is a directory lies below it."""
+    is_set_back: bool = False
+    """An operator opens the table: it is taken as it is, restored to an older version or not."""
     transform: Transform | None = field(default=None, init=False)
     """The user's function, when the sink is used as a decorator."""
 
@@ -86,6 +89,13 @@ class Sink:
     def directory(self) -> str:
         """The table where it is a directory or a URL, wherever the program is by now."""
         return self.table.rstrip("/") if "://" in self.table else os.path.normpath(self.folder / self.table)
+
+    @property
+    def arranged_by(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Columns of the partitions, and those that rows are sorted by."""
+        partition_by: Any = self.options.partition_by
+        sort_by: Any = self.options.sort_by
+        return partition_by, sort_by
 
     def of_bad_rows(self) -> Sink:
         """The sink of the table of its bad rows."""
@@ -187,13 +197,13 @@ CHOICES: Mapping[str, Sequence[str | None]] = {
 def _number_problems(options: SinkOptions) -> Iterator[str]:
     for name in ("flush_rows", "flush_bytes", "target_file_size"):
         count: object = getattr(options, name)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        if not is_whole(count) or count < 1:
             yield f"{name}={count!r}: give a whole number, 1 or more"
     for name, optional in (("flush_seconds", ""), ("compact_every", ", or None")):
         value: Any = getattr(options, name)
         if value is None and optional:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_SECONDS:
+        if not is_number(value) or not 0 < value < MOST_SECONDS:
             shown = repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
             yield f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
     if options.compact_every is None and options.target_file_size != TARGET_FILE_SIZE:
@@ -209,7 +219,7 @@ def _bad_rows_problems(sink: Sink) -> Iterator[str]:
     most: object = options.bad_rows_max_ratio
     if most is not None and not sink.sets_aside:
         yield f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1):
+    if most is not None and (not is_number(most) or not 0 <= most <= 1):
         yield f"bad_rows_max_ratio={most!r}: give a share from 0 to 1"
 
 

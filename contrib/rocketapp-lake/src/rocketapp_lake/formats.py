@@ -40,31 +40,31 @@ class Format:
 def parquet(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.parquet import ParquetStore
 
-    make, options = by_arrow if writer is None else writer.write, sink.options
-    return ParquetStore(sink.directory, sink.name, write=make(options.partition_by or (), options.sort_by or ()))
+    make = by_arrow if writer is None else writer.write
+    # A store that an operator looks at completes nothing.
+    write = None if sink.is_set_back else make(*sink.arranged_by)
+    return ParquetStore(sink.directory, sink.name, write=write)
 
 
 def delta(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.delta import DeltaStore
 
-    options, columns = sink.options, sink.columns()
+    columns = sink.columns()
     return DeltaStore(
         sink.directory,
         sink.name,
-        partition_by=options.partition_by or (),
+        *sink.arranged_by,
         declared=None if columns is None else as_tables_have(columns.schema.empty_table()).schema,
-        sort_by=options.sort_by or (),
         storage=storage_of(settings),
         append=None if writer is None else writer.append_to_delta(),
+        is_set_back=sink.is_set_back,
     )
 
 
 def iceberg(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.iceberg import IcebergStore, catalog_of
 
-    options = sink.options
-    by, order = options.partition_by or (), options.sort_by or ()
-    return IcebergStore(*catalog_of(sink.table), sink.name, partition_by=by, sort_by=order)
+    return IcebergStore(*catalog_of(sink.table), sink.name, *sink.arranged_by, is_set_back=sink.is_set_back)
 
 
 def sql(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
@@ -80,7 +80,7 @@ def sql(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
 def path_problems(sink: Sink) -> Iterator[str]:
     if "://" in sink.table:
         yield f"table={sink.table!r}: give a path on a local or network file system, or format='delta'"
-    by = sink.options.partition_by or ()
+    by, _ = sink.arranged_by
     if by and (len(by) > 1 or by[0] not in TIMES):
         yield f"partition_by={by[0]!r}: format='parquet' has 'day' or 'hour', format='delta' columns as well"
 
@@ -93,7 +93,7 @@ def url_problems(sink: Sink) -> Iterator[str]:
     scheme, found, rest = sink.table.partition("://")
     if found and (scheme not in OBJECT_STORES or not rest.strip("/")):
         yield f"table={sink.table!r}: give a path, or the URL of one of {', '.join(OBJECT_STORES)}"
-    for transform in (one for one in sink.options.partition_by or () if "(" in one):
+    for transform in (one for one in sink.arranged_by[0] if "(" in one):
         yield f"partition_by={transform!r}: format='delta' has columns, 'day' and 'hour'"
 
 
@@ -103,7 +103,7 @@ def name_problems(sink: Sink) -> Iterator[str]:
     from rocketapp_lake.iceberg import partition_of
 
     try:
-        for one in sink.options.partition_by or ():
+        for one in sink.arranged_by[0]:
             partition_of(one)
     except ValueError as error:
         yield str(error)
@@ -153,20 +153,25 @@ def known() -> dict[str, Format]:
     return {**BUILT_IN, **_registered}
 
 
+def library_problems(name: str) -> Iterator[str]:
+    """What this format needs and is not installed."""
+    library = known()[name].library
+    if library is not None and find_spec(library) is None:
+        yield f"format={name!r} needs {library}: pip install 'rocketapp[lake]'"
+
+
 def format_problems(sink: Sink) -> Iterator[str]:
     """Why its format cannot be, or cannot have what the options say, and what is wrong with the schema."""
     name, options = sink.options.format, sink.options
     if name not in known():
         yield f"format={name!r} is unknown: give {' or '.join(map(repr, sorted(known())))}"
-    format = known()[name]
-    if format.library is not None and find_spec(format.library) is None:
-        yield f"format={name!r} needs {format.library}: pip install 'rocketapp[lake]'"
+    yield from library_problems(name)
     for option, formats in ONLY.items():
         if getattr(options, option) not in (None, ()) and name not in formats:
             yield f"{option}= is for {' or '.join(f'format={one!r}' for one in formats)}"
     if options.options and name in BUILT_IN:
         yield "options= is for a format of your own"
-    yield from format.problems(sink)
+    yield from known()[name].problems(sink)
     try:
         sink.columns()
     except TypeError as error:

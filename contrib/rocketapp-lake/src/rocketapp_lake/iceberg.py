@@ -75,9 +75,9 @@ class IcebergStore:
         catalog: Callable[[], Catalog],
         name: str,
         sink: str,
-        *,
         partition_by: Sequence[str] = (),
         sort_by: Sequence[str] = (),
+        *,
         is_set_back: bool = False,
     ) -> None:
         """`name`: namespace and table, with dots between them. `catalog`: opened at first use.
@@ -233,7 +233,7 @@ class IcebergStore:
         else:
             if table.current_snapshot() is not None:
                 return newest  # its snapshot has expired
-        return Commit(sink=self.sink, sequence=0, batch="", spans={}, vector={})
+        return Commit(sink=self.sink)
 
     def _batch_at(self, table: Table, sequence: int) -> str | None:
         newest = self._newest(table)

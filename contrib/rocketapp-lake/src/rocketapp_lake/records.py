@@ -23,50 +23,41 @@ BY_QUEUE: Mapping[str, Callable[..., Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commit:
-    """One commit of one sink: published with its rows, or not at all."""
+class Head:
+    """Where a sink stands: its newest commit."""
 
-    sink: str
-    """The name of the sink. Sequence and vector are its own, whatever else is in the table."""
-    sequence: int
-    """1 for the first one of the sink, and one more each time."""
-    batch: str
-    """A random name of the batch, by which its owner knows its own commit again."""
-    spans: Mapping[MessageQueue, Span]
-    """What it adds."""
-    vector: Vector
-    """Where the sink stands with it."""
+    sequence: int = 0
+    """1 for the first commit of the sink, and one more each time; 0: it has none."""
+    batch: str = ""
+    """A random name of the batch, by which its owner knows its own commit again; empty when the table does not have it
+    any more."""
+    vector: Vector = field(default_factory=dict)
     marks: Marks = field(default_factory=dict)
     """Of the queues of the vector, as far as they are known."""
     aside: Offsets = field(default_factory=dict)
     """Below the vector: messages that are not rows of this table, and may not be in that of bad rows yet."""
     schema: str = ""
-    """The columns of the rows; empty for a commit without rows."""
+    """The columns of the newest commit that had rows."""
+
+    @staticmethod
+    def of(commit: Head) -> Head:
+        """Where the sink stands with this one."""
+        return Head(**{one.name: getattr(commit, one.name) for one in fields(Head)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Head):
+    """One commit of one sink: published with its rows, or not at all. The sink stands there with it."""
+
+    sink: str
+    """The name of the sink. Sequence and vector are its own, whatever else is in the table."""
+    spans: Mapping[MessageQueue, Span] = field(default_factory=dict)
+    """What it adds."""
     rows: int = 0
     made_at: float = 0.0
     """Seconds since 1970, by the clock of the owner."""
     kind: Kind = "append"
     """It adds rows, sets positions for an operator, or for a queue that began anew."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """Where a sink stands: its newest commit."""
-
-    sequence: int = 0
-    """0: it has none."""
-    batch: str = ""
-    """Empty when the table does not have that commit any more."""
-    vector: Vector = field(default_factory=dict)
-    marks: Marks = field(default_factory=dict)
-    aside: Offsets = field(default_factory=dict)
-    schema: str = ""
-    """Of the newest commit that had rows."""
-
-    @classmethod
-    def of(cls, commit: Commit) -> Head:
-        """Where the sink stands with this one."""
-        return cls(**{one.name: getattr(commit, one.name) for one in fields(cls)})
 
 
 def encode(commit: Commit) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from rocketapp import MessageQueue
 from rocketapp.plugin import QueueSession, QueueStart, StoredRecords, Tasks
 from rocketapp.state.queue_identity import Identity, Landmark
 from rocketapp_lake.bad_rows import BadTable, Guard
-from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Made, Reason
+from rocketapp_lake.batches import Batch, Buffer, Filling, Limits, Reason
 from rocketapp_lake.committer import Attempt, Done, rebase
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooManyBadRowsError
-from rocketapp_lake.options import Evolution, OnOffsetReset
+from rocketapp_lake.options import OnOffsetReset
 from rocketapp_lake.positions import Marks, Span, identified, last_of, lost
 from rocketapp_lake.records import Head
 from rocketapp_lake.store import Store, Sweeps
@@ -46,12 +46,10 @@ class Writer:
         name: str,
         store: Store,
         *,
-        make: Callable[[Batch], Made],
+        attempt: Callable[[Batch], Attempt],
         worker: Worker,
         bad_table: BadTable,
         guard: Guard | None = None,
-        names_bad: bool = False,
-        evolution: Evolution = "fail",
         rows_came: asyncio.Event | None = None,
         limits: Limits,
         buffer: Buffer,
@@ -64,22 +62,22 @@ class Writer:
     ) -> None:
         """Needs a running loop. `drain_seconds`: how long a queue that is given back may wait for its batch.
 
-        `worker`: its thread, which ends with it. `guard`: what bad rows pass on their way to another place, in that
-        thread. `bad_table`: where an owner may have left some of them behind; `names_bad`: this one puts them there
-        too. `rows_came`: set for each commit with rows.
+        `attempt`: what brings a batch into the table, in the thread of `worker`, which ends with this writer. `guard`:
+        what bad rows pass on that way, to another place. `bad_table`: where an owner may have left some of them behind.
+        `rows_came`: set for each commit with rows.
         """
         self.name: str = name
         self.buffer: Buffer = buffer
         self.counts: Counts = counts
         self.drain_seconds = drain_seconds
-        self._limits, self._store, self._make, self._evolution = limits, store, make, evolution
+        self._limits, self._store, self._attempt = limits, store, attempt
         self._on_offset_reset, self._until_now = on_offset_reset, until_now
         self._ends: dict[MessageQueue, int] = {}
         """Of a bounded sink: what is taken of a queue ends here, or a pull behind it."""
         self._tasks, self._wall_clock, self._rows_came = tasks, wall_clock, rows_came
         self._loop = asyncio.get_running_loop()
         self._worker, self._reader = worker, Worker(f"sink {name} reads")
-        self._guard, self._bad_table, self._names_bad = guard, bad_table, names_bad
+        self._guard, self._bad_table = guard, bad_table
         self._filling: Filling = Filling()
         self._sessions: dict[MessageQueue, SinkQueue] = {}
         self._starts: dict[MessageQueue, int] = {}
@@ -313,17 +311,7 @@ class Writer:
         self, batch: Batch, sessions: Mapping[MessageQueue, SinkQueue]
     ) -> tuple[Done, float] | None:
         """Try until the table has it, and how long that attempt took; None when its queues were given up before."""
-        attempt = Attempt(
-            self._store,
-            self.name,
-            batch,
-            make=self._make,
-            now=self._wall_clock,
-            evolution=self._evolution,
-            put_aside=None if self._guard is None else self._guard.put,
-            names_bad=self._names_bad,
-        )
-        pause, failures = FIRST_PAUSE, 0
+        attempt, pause, failures = self._attempt(batch), FIRST_PAUSE, 0
         while True:
             over = [queue for queue, session in sessions.items() if not session.is_alive]
             if len(over) == len(sessions):

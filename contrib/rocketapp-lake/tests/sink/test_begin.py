@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
 from rocketapp_lake.bad_rows import BadTable, Guard
 from rocketapp_lake.batches import Buffer, Limits, Made
+from rocketapp_lake.committer import Attempt
 from rocketapp_lake.conformance import put
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import SinkError
@@ -53,12 +55,13 @@ async def writer(tmp_path: Path, on_offset_reset: OnOffsetReset) -> AsyncIterato
     store, bad = stores(tmp_path)
     put(store, "a", *range(10))
     put(bad, "a", *range(5), sink="one/bad")
+    guard, no_rows = Guard(1.0), Made(None)
     made = Writer(
         "one",
         store,
-        make=lambda batch: Made(None),
+        attempt=partial(Attempt, store, "one", make=lambda _: no_rows, now=lambda: 1.0, put_aside=guard.put),
         worker=Worker("one"),
-        guard=Guard(1.0),
+        guard=guard,
         bad_table=BadTable(lambda: bad, "one/bad", ROWS, lambda: 1.0),
         limits=Limits(),
         buffer=Buffer(1000, lambda: 0.0),

@@ -7,6 +7,7 @@ import gc
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rocketapp.wire.record import Record, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_lake.bad_rows import EARLIER, BadTable
 from rocketapp_lake.batches import Buffer, Limits
+from rocketapp_lake.committer import Attempt
 from rocketapp_lake.conformance import commit_of
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.parquet import ParquetStore
@@ -87,7 +89,7 @@ class Bench:
         self.writer = Writer(
             "one",
             self.store,
-            make=rows.made,
+            attempt=partial(Attempt, self.store, "one", make=rows.made, now=lambda: 1.0),
             worker=Worker("one"),
             bad_table=BadTable(lambda: self.bad_store, "one/bad", rows, lambda: 1.0),
             limits=limits,
