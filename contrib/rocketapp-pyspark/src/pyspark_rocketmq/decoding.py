@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, TYPES
+from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, ddl
 from pyspark_rocketmq.problems import RecordError
 from rocketapp import Message, MessageQueue
 from rocketapp.errors import ProtocolError
@@ -27,6 +27,8 @@ from rocketapp.wire.layout import BORN_IPV6, FIXED, INNER_BATCH, MAGIC_V1, NEED_
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import decode_records
 from rocketapp_lake import raw_records as records
+from rocketapp_lake.arrow_columns import schema_of_ddl
+from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.raw_records import Entries, Records, texts
 
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
@@ -36,22 +38,9 @@ _PLACE = struct.Struct(">28xq28x4si")
 """Of the fixed part where the record is: physical offset, the broker's address and port."""
 _BEHIND_BODY = struct.Struct(">BH")
 """The lengths of an empty topic, and of the properties."""
-_IN_ARROW = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "bigint": pa.int64(),
-    "binary": pa.binary(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "map<string,string>": pa.map_(pa.string(), pa.string()),
-}
 _MEND = "With badRecords=null such a row has no body, and tells where the record is"
 _LAST_MS = 253_402_300_799_999
 """The end of the year 9999, which is the last that Spark's dates have."""
-
-
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    """The schema that Spark derives from these columns."""
-    return pa.schema([pa.field(name, _IN_ARROW[TYPES[name]]) for name in columns])
 
 
 class Rows:
@@ -68,7 +57,7 @@ class Rows:
         max_inflated_bytes: int = 64 * 1024 * 1024,
     ) -> None:
         """`tags`: only messages with one of these; empty: all. Brokers compare hashes of tags, this compares tags."""
-        self._queue, self._columns, self._schema = queue, tuple(columns), arrow_schema(columns)
+        self._queue, self._columns, self._schema = queue, tuple(columns), schema_of_ddl(ddl(tuple(columns)))
         self._tags = pa.array([tag.encode() for tag in sorted(tags)], pa.binary())
         self._max_rows, self._max_bytes, self._max_inflated = max_rows, max_bytes, max_inflated_bytes
         self._with_body, self._with_bad = "body" in columns, BAD_RECORD in columns
@@ -101,12 +90,13 @@ class Rows:
         kept, shift = 0, self._bytes
         """Where the next piece begins in `data`, and how far it lies further on in the joined pieces."""
         unpack, starts, before = _CUT.unpack_from, self._starts, len(self._starts)
-        last = end - records.SMALLEST
+        usual, unusual, least, add = MAGIC_V1, _UNUSUAL, records.SMALLEST, starts.append
+        last = end - least
         try:
             while at <= last:
                 size, magic, sys_flag = unpack(data, at)
-                if magic == MAGIC_V1 and not sys_flag & _UNUSUAL and size >= records.SMALLEST:
-                    starts.append(at + shift)
+                if magic == usual and not sys_flag & unusual and size >= least:
+                    add(at + shift)
                     at += size
                     continue
                 if size <= 0:
@@ -255,9 +245,8 @@ class _Batch:
         return pa.array([self._problems.get(row) for row in range(len(self.records))], pa.string())
 
     def maps(self) -> pa.Array:
-        return pa.array(
-            [list(names.decode(raw).items()) for raw in self._properties.to_pylist()], _IN_ARROW["map<string,string>"]
-        )
+        found = [list(names.decode(raw).items()) for raw in self._properties.to_pylist()]
+        return pa.array(found, pa.map_(pa.string(), pa.string()))
 
 
 def _usual(message: Message, body: bytes) -> bytes:
@@ -276,7 +265,7 @@ def _times(milliseconds: Any) -> pa.Array:
     ms = milliseconds.astype(np.int64)
     wild = (ms > _LAST_MS) | (ms < -_LAST_MS)
     us = np.where(wild, 0, ms) * 1000
-    return pa.array(us, pa.int64(), mask=wild).cast(_IN_ARROW["timestamp"])
+    return pa.array(us, pa.int64(), mask=wild).cast(TIMESTAMP)
 
 
 def _host(value: int) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
 from pyspark_rocketmq import option_table
 from pyspark_rocketmq.columns import BAD_RECORD, PROPERTIES, TYPES, USUAL
@@ -91,10 +91,10 @@ class Edge:
 class Limits:
     """How much one trigger reads."""
 
-    max_offsets: int | None = None
-    max_bytes: int | None = None
-    min_offsets: int | None = None
-    max_delay: float = 900.0
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,8 @@ class Pulls:
     tags: frozenset[str]
     expression: str
     expression_type: Literal["TAG", "SQL92"]
-    batch: int
-    depth: int
+    pull_batch_size: int
+    pull_depth: int
     fail_on_data_loss: bool
     from_replica: bool
     waits: bool
@@ -129,9 +129,9 @@ class ReadOptions:
     pulls: Pulls
     columns: tuple[str, ...]
     min_partitions: int | None
-    max_records: int | None
-    commit_offsets: bool
-    pushdown: bool
+    max_records_per_partition: int | None
+    commit_offsets: bool = False
+    pushdown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,10 +140,23 @@ class WriteOptions:
 
     reach: Reach
     topic: str
-    group: str
+    producer_group: str
     max_batch_bytes: int
-    depth: int
+    send_depth: int
     stamp: bool
+
+
+T = TypeVar("T")
+
+
+def _filled(kind: type[T], found: Mapping[str, Any], prefix: str = "", **others: Any) -> T:
+    """Made of the options that have the names of its fields, as `pullDepth` has that of `pull_depth`, and of others.
+
+    `prefix`: what stands in front of them.
+    """
+    words = {field.name: field.name.split("_") for field in fields(kind)}  # type: ignore[arg-type]
+    names = {name: prefix + first + "".join(map(str.title, rest)) for name, (first, *rest) in words.items()}
+    return kind(**{name: found[option] for name, option in names.items() if option in found} | others)
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
@@ -156,63 +169,38 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check every option of a read. Raises OptionError."""
     found = option_table.read_options(given, "stream" if streaming else "batch")
-    return ReadOptions(
+    return _filled(
+        ReadOptions,
+        found,
         reach=_reach(found, "pullTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
         topics=_topics(found),
         start=_edge(found, "starting", LATEST if streaming else EARLIEST),
         end=Edge(default=LATEST) if streaming else _edge(found, "ending", LATEST),
-        limits=_limits(found) if streaming else Limits(),
+        limits=_limits(found),
         pulls=_pulls(found, waits=streaming),
         columns=_columns(found),
-        min_partitions=found["minPartitions"],
-        max_records=found["maxRecordsPerPartition"],
-        commit_offsets=found["commitOffsets"] if streaming else False,
-        pushdown=False if streaming else found["pushdown"],
     )
 
 
 def write_options(given: Mapping[str, str]) -> WriteOptions:
     """Check every option of a write. Raises OptionError."""
     found = option_table.read_options(given, "sink")
-    return WriteOptions(
-        reach=_reach(found, "sendTimeoutMs", "sendRetries", "sendRetryIntervalMs"),
-        topic=found["topic"] or "",
-        group=found["producerGroup"],
-        max_batch_bytes=found["maxBatchBytes"],
-        depth=found["sendDepth"],
-        stamp=found["stamp"],
-    )
+    reach = _reach(found, "sendTimeoutMs", "sendRetries", "sendRetryIntervalMs")
+    return _filled(WriteOptions, found, reach=reach, topic=found["topic"] or "")
 
 
 def _reach(found: Mapping[str, Any], timeout: str, retries: str, interval: str) -> Reach:
     if not found["nameServer"]:
         raise OptionError("option nameServer is missing: give host:port of the name server")
-    access = Access(
-        access_key=found["accessKey"],
-        secret_key=found["secretKey"],
-        security_token=found["securityToken"],
-        tls=_tls(found),
-    )
-    return Reach(
+    tls = _filled(Tls, found, "tls.") if found["tls.enabled"] else None
+    return _filled(
+        Reach,
+        found,
         name_servers=found["nameServer"],
-        namespace=found["namespace"],
-        access=access,
+        access=_filled(Access, found, tls=tls),
         timeout=found[timeout] / 1000,
         retries=found[retries],
         retry_interval=found[interval] / 1000,
-    )
-
-
-def _tls(found: Mapping[str, Any]) -> Tls | None:
-    if not found["tls.enabled"]:
-        return None
-    return Tls(
-        ca_file=found["tls.caFile"],
-        cert_file=found["tls.certFile"],
-        key_file=found["tls.keyFile"],
-        key_password=found["tls.keyPassword"],
-        verify=found["tls.verify"],
-        check_host=found["tls.checkHost"],
     )
 
 
@@ -285,15 +273,11 @@ def _offsets(option: str, text: str) -> dict[MessageQueue, int]:
 
 
 def _limits(found: Mapping[str, Any]) -> Limits:
-    most, least = found["maxOffsetsPerTrigger"], found["minOffsetsPerTrigger"]
+    limits = _filled(Limits, found)
+    most, least = limits.max_offsets_per_trigger, limits.min_offsets_per_trigger
     if most is not None and least is not None and least > most:
         raise OptionError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
-    return Limits(
-        max_offsets=most,
-        max_bytes=found["maxBytesPerTrigger"],
-        min_offsets=least,
-        max_delay=found["maxTriggerDelay"],
-    )
+    return limits
 
 
 def _pulls(found: Mapping[str, Any], *, waits: bool) -> Pulls:
@@ -307,14 +291,13 @@ def _pulls(found: Mapping[str, Any], *, waits: bool) -> Pulls:
         tags = frozenset(filter(None, (part.strip() for part in expression.split("||"))))
         if not tags:
             raise OptionError(f"option tags={expression!r} names no tag: give a || b")
-    return Pulls(
+    return _filled(
+        Pulls,
+        found,
         group=found["consumerGroup"] or f"{found['groupIdPrefix']}-source",
         tags=tags,
         expression=expression,
         expression_type="SQL92" if found["sql"] else "TAG",
-        batch=found["pullBatchSize"],
-        depth=found["pullDepth"],
-        fail_on_data_loss=found["failOnDataLoss"],
         from_replica=found["fromReplica"] == "advice",
         waits=waits,
     )

@@ -44,7 +44,7 @@ def mean_bytes(
     cluster: Cluster, pulls: Pulls, offsets: Mapping[MessageQueue, int], away: set[str]
 ) -> dict[MessageQueue, float]:
     """By queue the mean bytes of an offset, by one pull from there on; 0 when it finds nothing."""
-    replies = _pull_each(cluster, pulls, offsets, pulls.batch, away)
+    replies = _pull_each(cluster, pulls, offsets, pulls.pull_batch_size, away)
     return {
         queue: len(reply.body) / max(1, PullResponse.from_fields(reply.fields).next_offset - offsets[queue])
         for queue, reply in replies.items()
@@ -120,8 +120,11 @@ class RangePuller:
         queue, start, end = part
         self._cluster, self._reach, self._pulls, self._queue, self._end = cluster, reach, pulls, queue, end
         self._landmark = landmark
-        self._window = Window(start, end, depth=pulls.depth, batch=pulls.batch, filtered=pulls.is_filtered)
+        depth, batch = pulls.pull_depth, pulls.pull_batch_size
+        self._window = Window(start, end, depth=depth, batch=batch, filtered=pulls.is_filtered)
         self._broker_id = self._advised = MASTER
+        self._fields = _request(cluster, pulls, queue, start, batch)
+        """Of each pull, but for its offset and its number of messages."""
         self._follows = pulls.from_replica
         """Whether advice to read elsewhere is followed; not any more, after a replica that lagged."""
 
@@ -181,7 +184,8 @@ class RangePuller:
         if not pulls:
             return {}
         requests = [
-            _request(self._cluster, self._pulls, self._queue, pull.offset, self._window.count(pull)) for pull in pulls
+            self._fields | {"queueOffset": str(pull.offset), "maxMsgNums": str(self._window.count(pull))}
+            for pull in pulls
         ]
         opaques = connection.send_all((RequestCode.PULL_MESSAGE, fields, b"") for fields in requests)
         return dict(zip(opaques, pulls, strict=True))

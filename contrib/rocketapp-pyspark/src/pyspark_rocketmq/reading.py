@@ -53,7 +53,7 @@ def partitions_of(
     options: ReadOptions, whole: list[Range], last: Mapping[MessageQueue, Landmark] = MappingProxyType({})
 ) -> list[InputPartition]:
     """One task per range, large ones cut. `last`: records by which tasks know the queues again."""
-    parts = split(whole, min_parts=options.min_partitions, max_records=options.max_records)
+    parts = split(whole, min_parts=options.min_partitions, max_records=options.max_records_per_partition)
     return [RangePartition(part, last.get(part.queue)) for part in parts]
 
 

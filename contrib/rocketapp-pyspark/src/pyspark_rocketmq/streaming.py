@@ -77,9 +77,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         limits = self._options.limits
         kinds = (
-            (spark.ReadMaxRows, limits.max_offsets),
-            (spark.ReadMaxBytes, limits.max_bytes),
-            (spark.ReadMinRows, limits.min_offsets),
+            (spark.ReadMaxRows, limits.max_offsets_per_trigger),
+            (spark.ReadMaxBytes, limits.max_bytes_per_trigger),
+            (spark.ReadMinRows, limits.min_offsets_per_trigger),
         )
         for kind, limit in kinds:
             if limit is not None:
@@ -256,14 +256,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _within_limits(self, start: dict[MessageQueue, int], end: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
         limits = self._options.limits
-        if limits.min_offsets is not None and self._target is None:
+        if limits.min_offsets_per_trigger is not None and self._target is None:
             waited = time.monotonic() - self._moved
-            if backlog_of(start, end) < limits.min_offsets and waited < limits.max_delay:
+            if backlog_of(start, end) < limits.min_offsets_per_trigger and waited < limits.max_trigger_delay:
                 return start
-        if limits.max_offsets is not None:
-            end = limited(start, end, limits.max_offsets)
-        if limits.max_bytes is not None:
+        if limits.max_offsets_per_trigger is not None:
+            end = limited(start, end, limits.max_offsets_per_trigger)
+        if limits.max_bytes_per_trigger is not None:
             behind = {queue: at for queue, at in start.items() if end[queue] > at}
             sizes = mean_bytes(self._cluster, self._options.pulls, behind, self._away)
-            end = within_bytes(start, end, limits.max_bytes, sizes)
+            end = within_bytes(start, end, limits.max_bytes_per_trigger, sizes)
         return end

@@ -103,7 +103,7 @@ class Task:
         if sender is None:
             options = self._options
             sender = BrokerSender(
-                self._cluster, options.reach, queue.broker_name, group=options.group, depth=options.depth
+                self._cluster, options.reach, queue.broker_name, group=options.producer_group, depth=options.send_depth
             )
             self._senders[queue.broker_name] = sender
         sender.send(Payload(queue, packed))

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_rocketmq.columns import TYPES, USUAL
-from pyspark_rocketmq.decoding import Rows, arrow_schema
+from pyspark_rocketmq.columns import TYPES, USUAL, ddl
+from pyspark_rocketmq.decoding import Rows
 from pyspark_rocketmq.problems import RecordError
 from rocketapp import MessageQueue
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.layout import MAGIC_V1
 from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp_lake.arrow_columns import schema_of_ddl
 from tests.cases import cases
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -244,4 +245,4 @@ def test_the_schema_is_the_one_that_spark_derives() -> None:
         spark = spark.add(name, of_spark[kind])
     # Older versions always take UTC.
     zone = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
-    assert to_arrow_schema(spark, **zone).equals(arrow_schema(ALL))
+    assert to_arrow_schema(spark, **zone).equals(schema_of_ddl(ddl(ALL)))

@@ -52,7 +52,9 @@ def test_a_schema_of_the_user_is_refused_before_anything_is_read() -> None:
 
 
 def test_names_are_read_without_case() -> None:
-    assert read_options({"NAMESERVER": "n:1", "subscribe": "t", "PULLDEPTH": "2"}, streaming=False).pulls.depth == 2
+    assert (
+        read_options({"NAMESERVER": "n:1", "subscribe": "t", "PULLDEPTH": "2"}, streaming=False).pulls.pull_depth == 2
+    )
 
 
 @cases(
@@ -158,9 +160,9 @@ def test_a_secret_is_in_no_error() -> None:
 def test_defaults_of_a_batch_read() -> None:
     found = batch()
     assert (found.start, found.end) == (Edge(default=EARLIEST), Edge(default=LATEST))
-    assert (found.pulls.batch, found.pulls.depth, found.reach.timeout) == (256, 8, 20.0)
+    assert (found.pulls.pull_batch_size, found.pulls.pull_depth, found.reach.timeout) == (256, 8, 20.0)
     assert (found.reach.retries, found.reach.retry_interval) == (3, 1.0)
-    assert (found.columns, found.min_partitions, found.max_records) == (USUAL, None, None)
+    assert (found.columns, found.min_partitions, found.max_records_per_partition) == (USUAL, None, None)
     assert found.pulls.fail_on_data_loss
     assert not found.pulls.is_filtered
 
