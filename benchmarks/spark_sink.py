@@ -37,6 +37,7 @@ import pyarrow.parquet as pq
 from benchmarks.processes import cpu_of
 from benchmarks.spark_read import QUEUES, TOPIC, fill, without_spark
 from rocketapp import RocketApp
+from rocketapp.cli.loop import collect_rarely, settle
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
@@ -83,7 +84,11 @@ class Commits(logging.Handler):
 
 
 async def run_app(table: Path, name_server: str, flush_seconds: float, written_by: str) -> None:
-    """Reads the topic when a line comes on its standard input, and ends at the next one."""
+    """Reads the topic when a line comes on its standard input, and ends at the next one.
+
+    Python's garbage collector runs as in a process of `rocketapp run`.
+    """
+    collect_rarely()
     os.environ["ROCKETAPP_CLIENT__NAME_SERVER"] = name_server
     commits, log = Commits(), logging.getLogger("rocketapp.lake")
     log.addHandler(commits)
@@ -100,6 +105,7 @@ async def run_app(table: Path, name_server: str, flush_seconds: float, written_b
         app.sink(topic, table=table / topic, format="parquet", **options)
     app.pause(TOPIC)
     async with app:
+        settle()
         await asyncio.to_thread(sys.stdin.readline)
         app.resume(TOPIC)
         await asyncio.to_thread(sys.stdin.readline)
