@@ -15,7 +15,6 @@ from typing import Any, cast
 import click
 
 from rocketapp import MessageQueue, RocketAppError
-from rocketapp.state.allocation import parse_queue
 from rocketapp_lake.committer import rebase as set_positions
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import BUILT_IN, library_problems
@@ -178,7 +177,7 @@ def _positions(given: tuple[str, ...]) -> dict[MessageQueue, int]:
         if not offset.isdigit():
             raise click.BadParameter(f"{text!r}: write QUEUE=OFFSET, as orders@broker-a:0=5000", param_hint="--to")
         try:
-            queue, number = parse_queue(name), int(offset)
+            queue, number = queue_from(name), int(offset)
         except ValueError as error:
             raise click.BadParameter(str(error), param_hint="--to") from None
         if queue in found or number >= 2**63:
@@ -186,6 +185,15 @@ def _positions(given: tuple[str, ...]) -> dict[MessageQueue, int]:
             raise click.BadParameter(why, param_hint="--to")
         found[queue] = number
     return found
+
+
+def queue_from(text: str) -> MessageQueue:
+    """The reverse of `str(queue)`: `orders@broker-a:0`. Raises ValueError for anything else."""
+    topic, at, place = text.rpartition("@")
+    broker, colon, queue = place.rpartition(":")
+    if not (topic and at and broker and colon and queue.isdigit()):
+        raise ValueError(f"{text!r} is not a queue: write topic@broker:queue, as `rocketapp sink show` does")
+    return MessageQueue(topic, broker, int(queue))
 
 
 # What a table is.

@@ -16,7 +16,6 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from rocketapp import DeadLetter, Message, SetupError, Topic
-from rocketapp.model.numbers import is_number, is_whole
 from rocketapp_lake.arrow_columns import arrow_columns, schema_of_ddl
 from rocketapp_lake.columns import Columns
 from rocketapp_lake.options import (
@@ -197,13 +196,13 @@ CHOICES: Mapping[str, Sequence[str | None]] = {
 def _number_problems(options: SinkOptions) -> Iterator[str]:
     for name in ("flush_rows", "flush_bytes", "target_file_size"):
         count: object = getattr(options, name)
-        if not is_whole(count) or count < 1:
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             yield f"{name}={count!r}: give a whole number, 1 or more"
     for name, optional in (("flush_seconds", ""), ("compact_every", ", or None")):
         value: Any = getattr(options, name)
         if value is None and optional:
             continue
-        if not is_number(value) or not 0 < value < MOST_SECONDS:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_SECONDS:
             shown = repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
             yield f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
     if options.compact_every is None and options.target_file_size != TARGET_FILE_SIZE:
@@ -219,7 +218,7 @@ def _bad_rows_problems(sink: Sink) -> Iterator[str]:
     most: object = options.bad_rows_max_ratio
     if most is not None and not sink.sets_aside:
         yield f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
-    if most is not None and (not is_number(most) or not 0 <= most <= 1):
+    if most is not None and (isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1):
         yield f"bad_rows_max_ratio={most!r}: give a share from 0 to 1"
 
 

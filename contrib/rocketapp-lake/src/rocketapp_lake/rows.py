@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,6 @@ import pyarrow.compute as pc
 
 from rocketapp import Message, MessageQueue, RocketAppError
 from rocketapp.plugin import StoredRecords
-from rocketapp.user_line import line_of_error
 from rocketapp.wire.properties import KEYS, TAGS, keys_of
 from rocketapp_lake.batches import BadRow, Batch, Made
 from rocketapp_lake.columns import COORDINATES, PLAIN, PROBLEM, TIMESTAMP, Columns, as_tables_have
@@ -277,6 +278,7 @@ def transformed(transform: Transform, table: pa.Table) -> pa.Table | None:
 
 
 def _place(transform: Transform, error: BaseException) -> str:
+    """The innermost line of its file that the error came through."""
     code = getattr(inspect.unwrap(transform), "__code__", None)
-    line = line_of_error(error, home="" if code is None else code.co_filename)
-    return "" if line is None else f" at {line}"
+    lines = [line for line in extract_tb(error.__traceback__) if code and line.filename == code.co_filename]
+    return f" at {Path(lines[-1].filename).name}:{lines[-1].lineno}" if lines else ""

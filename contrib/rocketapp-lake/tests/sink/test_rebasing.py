@@ -14,7 +14,7 @@ from pieces import halves
 
 from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, Made
-from rocketapp_lake.commands import command
+from rocketapp_lake.commands import command, queue_from
 from rocketapp_lake.committer import Attempt, rebase
 from rocketapp_lake.conformance import OTHER, QUEUE, commit_of, put
 from rocketapp_lake.errors import GapError
@@ -142,7 +142,7 @@ def test_bad_rows_that_are_still_to_be_put_aside_outlive_it_unless_they_are_read
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--to", "orders=5"], "'orders' is not topic@broker:id"),
+        (["--to", "orders=5"], "'orders' is not a queue: write topic@broker:queue"),
         (["--to", "orders@broker-a:0=x"], "write QUEUE=OFFSET, as orders@broker-a:0=5000"),
         (["--to", "orders@broker-a:0=5", "--to", "orders@broker-a:0=7"], "orders@broker-a:0 is named twice"),
         (["--to", f"orders@broker-a:0={2**63}"], "no queue is as long"),
@@ -161,3 +161,8 @@ def test_of_several_sinks_one_has_to_be_named(table: Path) -> None:
     put(store(table, "two"), "x", 9, sink="two")
     done = run(str(table), "--to", "orders@broker-a:0=1")
     assert (done.exit_code, "say --name with one of one, two" in done.output) == (2, True)
+
+
+def test_a_queue_is_written_as_it_is_shown() -> None:
+    odd = MessageQueue("a@b:c", "broker-a", 7)
+    assert queue_from(str(odd)) == odd
