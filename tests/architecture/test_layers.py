@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from pathlib import Path
+
+import pytest
 
 from tests.architecture.source import FILES, PACKAGE, shown
 
 ROOMS = sorted(path.parent for path in PACKAGE.rglob("__init__.py") if path.parent != PACKAGE)
+
+
+Trees = dict[Path, ast.Module]
+
+
+@pytest.fixture(scope="module")
+def trees() -> Trees:
+    """All files, read once. They go with the last test of this file: each collection of garbage would walk them."""
+    return {file: ast.parse(file.read_text()) for file in FILES}
 
 
 def test_the_package_is_typed() -> None:
@@ -27,23 +37,18 @@ def test_an_init_file_of_a_room_holds_no_code() -> None:
     assert found == []
 
 
-def test_a_file_opens_with_its_job() -> None:
-    assert [shown(file) for file in FILES if file.read_text().strip() and not ast.get_docstring(parsed(file))] == []
+def test_a_file_opens_with_its_job(trees: Trees) -> None:
+    assert [shown(file) for file, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
-def test_functions_are_short() -> None:
+def test_functions_are_short(trees: Trees) -> None:
     long = {
         f"{shown(file)}:{node.lineno}": size
-        for file in FILES
-        for node in ast.walk(parsed(file))
+        for file, tree in trees.items()
+        for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (size := size_of(node)) >= 70
     }
     assert long == {}
-
-
-@functools.cache
-def parsed(file: Path) -> ast.Module:
-    return ast.parse(file.read_text())
 
 
 def size_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
@@ -65,14 +70,13 @@ def test_nothing_is_left_for_later() -> None:
 CHANGES = {"append", "add", "update", "setdefault", "pop", "clear", "extend", "insert", "remove"}
 
 
-def test_nothing_at_module_level_remembers_anything() -> None:
+def test_nothing_at_module_level_remembers_anything(trees: Trees) -> None:
     """Two apps in one process share no state: everything at module level is constant."""
-    assert [place for file in FILES for place in changes_of_globals(file)] == []
+    assert [place for file, tree in trees.items() for place in changes_of_globals(file, tree)] == []
 
 
-def changes_of_globals(file: Path) -> list[str]:
+def changes_of_globals(file: Path, tree: ast.Module) -> list[str]:
     """Places that change a value at module level, or declare `global`."""
-    tree = parsed(file)
     held = {target.id for node in tree.body for target in targets_of(node) if isinstance(target, ast.Name)}
     calls = [
         node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)

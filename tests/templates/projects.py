@@ -32,15 +32,14 @@ def new(folder: Path, name: str, *options: str) -> Path:
     return folder / name
 
 
-def copy_of_rocketapp(folder: Path) -> dict[str, str]:
-    """The environment in which another checkout runs, whose templates may be changed."""
+def copy_of_rocketapp(folder: Path) -> None:
+    """Another checkout, whose templates may be changed."""
     from shutil import copytree, ignore_patterns
 
     # With what is compiled, for the commands that run in it, but not with what is being written.
     copytree(ROOT / "rocketapp", folder / "rocketapp", ignore=ignore_patterns("*.pyc.*"))
     copytree(ROOT / "templates", folder / "templates", ignore=ignore_patterns("__pycache__"))
     (folder / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
-    return {"PYTHONPATH": str(folder)}
 
 
 def installed_as(folder: Path, project: Path, name: str, entry_point: str) -> dict[str, str]:

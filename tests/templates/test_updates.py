@@ -41,16 +41,27 @@ class Owner:
         file.write_text(file.read_text().replace(old, new))
 
 
-@pytest.fixture
-def owner(tmp_path: Path) -> Owner:
-    checkout, home = tmp_path / "checkout", tmp_path / "home"
-    home.mkdir()
-    environment = copy_of_rocketapp(checkout)
-    rocketapp(home, "new", "shop", "--defaults", environment=environment)
-    owner = Owner(home / "shop", checkout, environment)
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout of rocketapp, and beside it a project that is committed: each test has a copy of both."""
+    place = tmp_path_factory.mktemp("made")
+    owner = owner_in(place)
+    copy_of_rocketapp(owner.checkout)
+    owner.project.parent.mkdir()
+    rocketapp(owner.project.parent, "new", "shop", "--defaults", environment=owner.environment)
     owner.git("init", "--quiet")
     owner.commits()
-    return owner
+    return place
+
+
+@pytest.fixture
+def owner(made: Path, tmp_path: Path) -> Owner:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    return owner_in(tmp_path)
+
+
+def owner_in(place: Path) -> Owner:
+    return Owner(place / "home/shop", place / "checkout", {"PYTHONPATH": str(place / "checkout")})
 
 
 def test_the_templates_news_come_in_and_the_owners_changes_stay(owner: Owner) -> None:

@@ -45,10 +45,11 @@ HEARD = {
 @pytest.fixture(autouse=True)
 def apps_are_forgotten(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Every test may have an `app.py` of its own: what it imported of its folder is not there for the next one."""
+    before = set(sys.modules)
     yield
     folders = f"{tmp_path_factory.getbasetemp()}/"
-    for name, module in tuple(sys.modules.items()):
-        if str(getattr(module, "__file__", "")).startswith(folders):
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(folders):
             del sys.modules[name]
 
 
