@@ -260,10 +260,10 @@ on_embedded = pytest.mark.parametrize("cluster", ["embedded"], indirect=True)
 
 @pytest.fixture
 def java(cluster: Cluster, peer: Peer) -> Iterator[JavaClient]:
-    """The Java client of that cluster; consumers that the test left are stopped."""
+    """The Java client of that cluster; loads and consumers that the test left are stopped."""
     client = JavaClient(peer, cluster.name_server)
     yield client
-    client.stop_consumers()
+    client.stop()
 
 
 @pytest.fixture(autouse=True)

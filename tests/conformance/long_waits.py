@@ -184,6 +184,6 @@ class LongWaits:
         self._discard()
 
     def _discard(self) -> None:
-        self.java.stop_consumers()
+        self.java.stop()
         self.app.discard()
         self.restarted.discard()

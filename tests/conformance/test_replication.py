@@ -77,8 +77,8 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
     port = free_port(around=(-2, 0, 1))
     options = {"ha_port": port + 1, "segment_bytes": SEGMENT}
     master = Embedded(tmp_path / "master", listen=f"127.0.0.1:{port}", options=options)
+    java = JavaClient(peer, master.name_server)
     try:
-        java = JavaClient(peer, master.name_server)
         java.create_topic("moving", QUEUES)
         java.create_topic("late", 1)
         java.produce("moving", OLD, size=300, prefix="old").wait(within=30)
@@ -108,6 +108,7 @@ def test_a_slave_of_apaches_takes_the_place_of_its_embedded_master(peer: Peer, t
         finally:
             slave.stop()
     finally:
+        java.stop()
         master.stop()
     assert _log(master.store).startswith(_log(store))
     _promoted(peer, tmp_path, store, acknowledged, done)
@@ -173,8 +174,8 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
     )
     options = {"role": "slave", "id": 1, "name_server": apache.name_server, "segment_bytes": SMALL}
     slave: Embedded | None = None
+    java = JavaClient(peer, apache.name_server)
     try:
-        java = JavaClient(peer, apache.name_server)
         java.create_topic("moving", QUEUES)
         java.create_topic("late", 1)
         java.create_topic("gone", QUEUES)
@@ -208,6 +209,7 @@ def test_an_embedded_slave_takes_the_place_of_its_master_of_apaches(peer: Peer, 
         slave = Embedded(tmp_path / "slave", options={"segment_bytes": SMALL})
         _goes_on(peer, tmp_path, slave, acknowledged, done)
     finally:
+        java.stop()
         if slave is not None:
             slave.stop()
         apache.stop()
@@ -221,8 +223,8 @@ def _made_again(java: JavaClient, apache: Apache, slave: Embedded) -> None:
     wait_until(lambda: _ends(slave, "gone") == [0] * QUEUES, within=30, what="the slave has deleted them")
     java.create_topic("gone", QUEUES)
     java.produce("gone", 6, size=100, prefix="new").wait(within=30)
+    wait_until(lambda: sum(_ends(apache, "gone")) == 6, within=10, what="Apache's broker shows what it has stored")
     ends = _ends(apache, "gone")
-    assert sum(ends) == 6
     wait_until(lambda: _ends(slave, "gone") == ends, within=30, what="the slave has the new messages")
 
 

@@ -121,6 +121,7 @@ class JavaClient:
     def __init__(self, peer: Peer, name_server: str) -> None:
         self._peer, self.name_server = peer, name_server
         self._consumers: list[JavaConsumer] = []
+        self._loads: list[Load] = []
 
     def _call(self, do: str, *, timeout: float = 120.0, **arguments: Any) -> Any:
         return self._peer.call(do, timeout=timeout, ns=self.name_server, **arguments)
@@ -154,7 +155,8 @@ class JavaClient:
         """Start a generated load in the background (java/Producing.java names the options)."""
         name = f"load{next(self._names)}"
         self._call("produce", name=name, topic=topic, count=count, **more)
-        return Load(self._peer, name)
+        self._loads.append(Load(self._peer, name))
+        return self._loads[-1]
 
     def consume(self, topic: str, group: str, *, ns_of_member: str = "", **more: Any) -> JavaConsumer:
         """Start a push consumer (java/Consuming.java names the options), perhaps by another name server's address."""
@@ -253,6 +255,13 @@ class JavaClient:
     def admin(self, *arguments: str) -> str:
         """What Apache's own admin tool prints for a command."""
         return str(self._peer.call("admin", arguments=[*arguments, "-n", self.name_server]))
+
+    def stop(self) -> None:
+        """Stop loads as well: one whose broker has gone would try again for ever, as fast as it goes."""
+        for load in self._loads:
+            load.stop()
+        self._loads.clear()
+        self.stop_consumers()
 
     def stop_consumers(self) -> None:
         for consumer in self._consumers:
