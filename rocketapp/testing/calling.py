@@ -20,10 +20,10 @@ from rocketapp.app.declare.phases import declared_of, handlers_of, is_running, p
 from rocketapp.app.publishing import PLAIN
 from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
-from rocketapp.app.run.wiring import handler_of, parts_of
+from rocketapp.app.run.wiring import handler_of, parts_of, resources
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
-from rocketapp.consumer.handler import Handler
+from rocketapp.clock import Clock
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
@@ -125,32 +125,42 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     app = options.get("app")
     if app is None:
         app = _app_of(handler, batch=len(item) if is_batch else None)
-    async with prepared(app, options.get("settings") or {}) as handlers:
+    given, declared = options.get("settings") or {}, declared_of(app)
+    settings, loop = settings_of(app, given, None), asyncio.get_running_loop()
+    if given and declared.settings_in_use not in (None, settings):
+        raise RuntimeError(f"call(settings={given!r}): {app.name} runs with other settings")
+    async with prepared(app, settings, VirtualClock(loop, EPOCH - loop.time())) as handlers:
         declaration = _declared_handler(app, handler, options, handlers)
         subscription = declaration.subscription
         if declaration.is_polled:
             raise LookupError(f"{subscription.handler_name} pulls its messages, and is called with none: use TestApp")
         if is_batch != (subscription.batch is not None):
             raise LookupError(f"{subscription.handler_name} takes {'one message' if is_batch else 'a list: a batch'}")
-        published = options.get("published")
-        running = collecting(app, [] if published is None else published)
-        found = handler_of(declaration, declared_of(app).plugins, publishing_of(app))
         messages = [_message(one, subscription, app) for one in (item if is_batch else [item])]
-        with standing_in(app, running):
-            outcomes = await called(found, messages)
+        published = options.get("published")
+        outcomes = await tried(app, declaration, messages, [] if published is None else published)
     return outcomes if is_batch else outcomes[0]
 
 
-async def called(handler: Handler, messages: list[Message]) -> list[Done | Outcome]:
-    """The outcome of each message after one call: of a batch handler for all of them, of any other for the only one."""
-    subscription = handler.subscription
+async def tried(
+    app: RocketApp, declaration: Declaration, messages: list[Message], published: list[Published]
+) -> list[Done | Outcome]:
+    """The outcome of each message after one call of a handler that is `prepared`; `published` gets what it publishes.
+
+    A batch handler is called with all of them, any other with the only one.
+    """
+    handler, subscription = (
+        handler_of(declaration, declared_of(app).plugins, publishing_of(app)),
+        declaration.subscription,
+    )
     given: Any = messages if subscription.batch is not None else messages[0]
     before = AT_WORK.set(lambda: (subscription, given))
     try:
-        if subscription.is_async:
-            result, raised = await handler.call(given), False
-        else:
-            result, raised = await asyncio.to_thread(handler.call, given), False
+        with standing_in(app, collecting(app, published)):
+            if subscription.is_async:
+                result, raised = await handler.call(given), False
+            else:
+                result, raised = await asyncio.to_thread(handler.call, given), False
     except Exception as error:
         result, raised = error, True
     finally:
@@ -218,40 +228,38 @@ class _Started:
 
 
 @asynccontextmanager
-async def prepared(app: RocketApp, given: Mapping[str, Mapping[str, Any]]) -> AsyncIterator[list[Declaration]]:
-    """Within: the plugins of the app know its settings and are started. Gives its handlers.
+async def prepared(
+    app: RocketApp, settings: Settings, clock: Clock, *, whole: bool = False
+) -> AsyncIterator[list[Declaration]]:
+    """Within: the plugins of the app know these settings and are started. Gives its handlers.
 
-    Plugins of an app that runs, under TestApp for example, are started already. Raises what plugins raise.
+    `whole`: its resources are open, and its startup functions have run, too. `clock`: unless its container has one.
+    Plugins of an app that runs, under TestApp for example, are started already. Raises what plugins, and functions,
+    raise.
     """
-    settings, declared = settings_of(app, given, None), declared_of(app)
-    if given and declared.settings_in_use not in (None, settings):
-        raise RuntimeError(f"call(settings={given!r}): {app.name} runs with other settings")
-    handlers = handlers_of(app, settings)
+    declared, handlers = declared_of(app), handlers_of(app, settings)
     if is_running(app):
         yield handlers
         return
-    started = declared.kept(_Started)
+    started, container = declared.kept(_Started), declared.container if whole else None
     started.calls += 1
-    with standing_in(app, collecting(app, [])):  # what plugins publish is nobody's
+    with standing_in(app, collecting(app, [])):  # what they publish is nobody's
         try:
             if started.code is None:
-                started.code = _plugins_of(app, settings)
+                # Observers are asked here, so that plugins see the settings before they wrap a handler.
+                own, _ = parts_of(declared.container, clock)
+                started.code = code = AppSurface(app, settings, clock=own).user_code()
                 declared.settings_in_use = settings
-                await started.code.start_plugins()
+                await resources(container, "init")
+                await (code.start() if whole else code.start_plugins())
             yield handlers
         finally:
             started.calls -= 1
             if not started.calls and started.code is not None:
                 code, started.code = started.code, None
                 await code.stop(asyncio.Event())
+                await resources(container, "shutdown")
                 declared.settings_in_use = None
-
-
-def _plugins_of(app: RocketApp, settings: Settings) -> UserCode:
-    """Observers are asked here, so that plugins see the settings before they wrap a handler."""
-    loop = asyncio.get_running_loop()
-    clock, _ = parts_of(declared_of(app).container, VirtualClock(loop, EPOCH - loop.time()))
-    return AppSurface(app, settings, clock=clock).user_code()
 
 
 def collecting(app: RocketApp, published: list[Published]) -> Unconnected:

@@ -1,4 +1,4 @@
-"""An app inside a loop that runs already: `async with app:`, and its handlers alone.
+"""An app inside a loop that runs already: `async with app:`, and what stands for its run where nothing is connected.
 
 `async with` reads settings as `rocketapp run` does, but starts no process: where nothing names a cluster, an embedded
 broker has to serve this folder already. Logging, signals and the kind of loop are the program's own.
@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
@@ -19,7 +18,6 @@ from rocketapp.app.call.chain import Layer
 from rocketapp.app.declare.changes import TopicChange
 from rocketapp.app.declare.phases import (
     TwoPhases,
-    begin,
     complete,
     declared_of,
     end,
@@ -27,11 +25,10 @@ from rocketapp.app.declare.phases import (
     publishing_of,
     read_settings,
 )
-from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.places import place_of_call
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.surface import AppSurface
-from rocketapp.app.run.wiring import World, parts_of, plans_of, resources
+from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
 from rocketapp.clock import SystemClock
@@ -104,36 +101,6 @@ async def _embedded_broker(settings: Settings) -> str:
         )
     log.info("no name server is set: using the embedded broker of %s/ at %s", directory, running.address)
     return running.address
-
-
-@asynccontextmanager
-async def handlers_alone(
-    app: TwoPhases, settings: Settings, published: list[Outgoing]
-) -> AsyncIterator[tuple[ConsumedGroup, ...]]:
-    """Within: plugins, resources and startup functions have run. Gives the groups with the chains of their handlers.
-
-    `published` receives what they publish. Raises SetupError, PluginError and ConfigError, and what startup raises.
-    """
-    settings = complete(app, settings)
-
-    def keep(message: Outgoing, _cluster: str) -> int:
-        published.append(message)
-        return len(published)
-
-    declared, running = declared_of(app), Unconnected(app, keep)
-    clock, _ = parts_of(declared.container, SystemClock())
-    surface = AppSurface(app, settings, clock=clock)
-    groups = plans_of(surface.handlers, surface.plugins, publishing_of(app))
-    code = surface.user_code()
-    begin(app, running, settings)
-    try:
-        await resources(declared.container, "init")
-        await code.start()
-        yield groups
-    finally:
-        await code.stop(asyncio.Event())
-        await resources(declared.container, "shutdown")
-        end(app)
 
 
 def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, list[Layer]]]:

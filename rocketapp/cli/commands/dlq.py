@@ -35,10 +35,9 @@ if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
     from rocketapp.admin.dead_letters import StoredDeadLetter
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.declare.registry import ConsumedGroup
+    from rocketapp.app.declare.declaration import Declaration
     from rocketapp.app.settings import Settings
-    from rocketapp.consumer.handler import Handler
-    from rocketapp.model.outgoing import Outgoing
+    from rocketapp.testing import Published
 
 COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
 _PLACE = re.compile(r".+:\d+:\d+")
@@ -215,41 +214,42 @@ async def _try(
     cluster: AdminCluster, app: RocketApp, settings: Settings, group: str, which: str, *, as_json: bool
 ) -> int:
     from rocketapp.admin.dead_letters import as_delivered
-    from rocketapp.app.run.inside import handlers_alone
+    from rocketapp.app.declare.phases import complete
     from rocketapp.cli.processes.answers import told
-    from rocketapp.testing.calling import called
+    from rocketapp.clock import SystemClock
+    from rocketapp.testing.calling import prepared, tried
 
     letter = await found_letter(cluster, group, which)
-    published: list[Outgoing] = []
-    async with handlers_alone(app, settings, published) as groups:
-        handler, message = _handler(groups, group, letter), as_delivered(letter, group)
-        (outcome,) = await called(handler, [message])
+    published: list[Published] = []
+    async with prepared(app, complete(app, settings), SystemClock(), whole=True) as handlers:
+        declaration, message = _handler(handlers, group, letter), as_delivered(letter, group)
+        (outcome,) = await tried(app, declaration, [message], published)
+    handler = declaration.subscription.handler_name
     word, text = told(outcome)
     would_publish = [_published(one) for one in published]
     document = {
         "group": group,
         "place": letter.place,
-        "handler": handler.name,
+        "handler": handler,
         "outcome": word,
         "text": text,
         "would_publish": would_publish,
     }
-    lines = [f"{handler.name}: {word}{f': {text}' if text else ''}"]
+    lines = [f"{handler}: {word}{f': {text}' if text else ''}"]
     lines += (f"would publish to {one['topic']}: {one['body']}" for one in would_publish)
     show(document, map(printable, lines), as_json=as_json)
     return DONE if word in ("done", "skip") else FAILED
 
 
-def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: StoredDeadLetter) -> Handler:
+def _handler(handlers: list[Declaration], group: str, letter: StoredDeadLetter) -> Declaration:
     from rocketapp.state.tag_table import TagTable
 
-    for plan in groups:
-        for topic in plan.topics if plan.group == group else ():
-            if topic.topic == letter.topic:
-                table = TagTable((handler, handler.subscription.tags) for handler in topic.handlers)
-                ((handler, _),) = table.split([letter.message])
-                if handler is not None:
-                    return handler
+    known = [(one, one.subscription) for one in handlers]
+    where_from = group, letter.topic
+    table = TagTable((one, sub.tags) for one, sub in known if (sub.group, sub.topic) == where_from)
+    (found,) = table.takers([letter.message])
+    if found is not None:
+        return found
     tag = f" with tag {letter.message.tag}" if letter.message.tag else ""
     where = f"topic {letter.topic}{tag}" if letter.topic else "a topic that it does not name"
     raise CommandError(
@@ -257,7 +257,7 @@ def _handler(groups: tuple[ConsumedGroup, ...], group: str, letter: StoredDeadLe
     )
 
 
-def _published(message: Outgoing) -> dict[str, Any]:
+def _published(message: Published) -> dict[str, Any]:
     return {
         "topic": message.topic,
         "tag": message.tag,

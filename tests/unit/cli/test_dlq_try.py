@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Pause, Policy, Retry, RocketApp, Skip
-from rocketapp.app.run.inside import handlers_alone
 from rocketapp.cli.commands.dlq import chosen_group
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.processes.answers import told
-from rocketapp.testing.calling import called
+from rocketapp.clock import SystemClock
+from rocketapp.testing.calling import prepared, tried
 from rocketapp.testing.stage import settings_of
 
 
@@ -73,9 +73,8 @@ async def test_the_word_is_that_of_production(
     app = RocketApp("shop")
     app.subscribe("orders", **options)(handler)
     message = Message.make(b"{not json", topic="orders")
-    async with handlers_alone(app, settings_of(app, {}, None), []) as groups:
-        found = groups[0].topics[0].handlers[0]
-        (outcome,) = await called(found, [message])
+    async with prepared(app, settings_of(app, {}, None), SystemClock(), whole=True) as handlers:
+        (outcome,) = await tried(app, handlers[0], [message], [])
     said = told(outcome)
     assert said[0] == word
     assert text in said[1]

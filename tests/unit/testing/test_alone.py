@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 from dependency_injector import containers, providers
 
 from rocketapp import Message, Publisher, RocketApp, SetupError
-from rocketapp.app.run.inside import handlers_alone
-from rocketapp.app.settings import Settings
-from rocketapp.model.outgoing import Outgoing
+from rocketapp.app.declare.declaration import Declaration
+from rocketapp.clock import SystemClock
 from rocketapp.plugin import hookimpl
-from rocketapp.testing import TestApp
+from rocketapp.testing import Published, TestApp
+from rocketapp.testing.calling import prepared, tried
 from rocketapp.testing.stage import settings_of
 
 
-def settings_for(app: RocketApp) -> Settings:
-    return settings_of(app, {}, None)
+def alone(app: RocketApp) -> AbstractAsyncContextManager[list[Declaration]]:
+    return prepared(app, settings_of(app, {}, None), SystemClock(), whole=True)
 
 
 class Notes(list[str]):
@@ -67,16 +67,15 @@ async def test_everything_is_started_before_and_undone_after() -> None:
     async def settle(message: Message) -> None:
         notes.append("settles")
 
-    async with handlers_alone(app, settings_for(app), []) as groups:
-        ((topic,),) = (planned.topics for planned in groups)
-        await topic.handlers[0].call(Message.make(b"1", topic="orders"))
+    async with alone(app) as (handler,):
+        await tried(app, handler, [Message.make(b"1", topic="orders")], [])
     begun = ["opens", "plugin starts", "lives", "begins"]
     assert notes == [*begun, "settles", "finishes", "ends", "plugin stops", "closes"]
 
 
 async def test_what_is_published_is_collected_by_every_way() -> None:
     app = RocketApp("shop", clusters={"eu": "10.0.0.1:9876"})
-    published: list[Outgoing] = []
+    published: list[Published] = []
 
     @app.subscribe("orders", cluster="eu")
     async def settle(message: Message, publisher: Publisher) -> None:
@@ -85,8 +84,8 @@ async def test_what_is_published_is_collected_by_every_way() -> None:
         await app.publish_many("c", [b"3", b"4"])
         await app.publish_one_way("d", b"5")
 
-    async with handlers_alone(app, settings_for(app), published) as groups:
-        await groups[0].topics[0].handlers[0].call(Message.make(b"1", topic="orders"))
+    async with alone(app) as (handler,):
+        await tried(app, handler, [Message.make(b"1", topic="orders")], published)
     assert [(one.topic, one.body) for one in published] == [
         ("a", b"1"),
         ("b", b"2"),
@@ -108,7 +107,7 @@ async def test_a_start_that_fails_is_undone_and_raised() -> None:
     async def settle(message: Message) -> None: ...
 
     with pytest.raises(SetupError, match="no database"):
-        async with handlers_alone(app, settings_for(app), []):
+        async with alone(app):
             pass
     assert notes == ["plugin starts", "plugin stops"]
 
@@ -121,11 +120,11 @@ def test_the_app_may_run_afterwards() -> None:
     async def settle(message: Message) -> None:
         seen.append(message.body)
 
-    async def alone() -> None:
-        async with handlers_alone(app, settings_for(app), []) as groups:
-            await groups[0].topics[0].handlers[0].call(Message.make(b"alone", topic="orders"))
+    async def try_it() -> None:
+        async with alone(app) as (handler,):
+            await tried(app, handler, [Message.make(b"alone", topic="orders")], [])
 
-    asyncio.run(alone())
+    asyncio.run(try_it())
     with TestApp(app) as t:
         t.publish("orders", b"running")
         t.settle()
