@@ -12,22 +12,23 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, TypedDict, Unpack, overload
+from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from rocketapp.app.app import RocketApp
+from rocketapp.app.declare.changes import TopicChange
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import declared_of, handlers_of, is_running, publishing_of, standing_in
 from rocketapp.app.publishing import PLAIN
-from rocketapp.app.run.inside import Unconnected
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import handler_of, parts_of, resources
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
+from rocketapp.errors import SetupError
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
-from rocketapp.model.outgoing import Outgoing
+from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import CONTENT_TYPE
 from rocketapp.testing.driver import Driver
@@ -35,6 +36,7 @@ from rocketapp.testing.records import Done, Published, outcomes_of, published_of
 from rocketapp.testing.stage import settings_of
 from rocketapp.testing.virtual_time import EPOCH, VirtualClock
 from rocketapp.wire.message import Message
+from rocketapp.wire.requests.replies import reply_to
 
 
 def make_message(
@@ -156,7 +158,7 @@ async def tried(
     given: Any = messages if subscription.batch is not None else messages[0]
     before = AT_WORK.set(lambda: (subscription, given))
     try:
-        with standing_in(app, collecting(app, published)):
+        with standing_in(app, _Unconnected(app, published)):
             if subscription.is_async:
                 result, raised = await handler.call(given), False
             else:
@@ -243,7 +245,7 @@ async def prepared(
         return
     started, container = declared.kept(_Started), declared.container if whole else None
     started.calls += 1
-    with standing_in(app, collecting(app, [])):  # what they publish is nobody's
+    with standing_in(app, _Unconnected(app, [])):  # what they publish is nobody's
         try:
             if started.code is None:
                 # Observers are asked here, so that plugins see the settings before they wrap a handler.
@@ -262,12 +264,56 @@ async def prepared(
                 declared.settings_in_use = None
 
 
-def collecting(app: RocketApp, published: list[Published]) -> Unconnected:
-    """Stands for the running app, and keeps what is published as records."""
-    payloads, loop = declared_of(app).payloads, asyncio.get_running_loop()
+class _Unconnected:
+    """Stands for a running app and its producers where nothing is connected: what is published is kept as records."""
 
-    def keep(message: Outgoing, cluster: str) -> int:
-        published.append(published_of(message, cluster, loop.time(), payloads))
-        return len(published)
+    send_timeout: float = 3.0
 
-    return Unconnected(app, keep)
+    def __init__(self, app: RocketApp, published: list[Published]) -> None:
+        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
+        self._declared, self._published = declared_of(app), published
+
+    def producer(self, cluster: str) -> Any:
+        self._declared.registry.check_cluster(cluster, "")
+        return _Keeping(self._keep, cluster)
+
+    sender = producer
+
+    def options(self, kind: type[Any]) -> Any:
+        return self._declared.options(kind)
+
+    def handles(self, subscription: Subscription) -> bool:
+        return True
+
+    def change(self, change: TopicChange) -> None:
+        """There is nothing to pause, and nothing to limit."""
+
+    def _keep(self, message: Outgoing, cluster: str) -> int:
+        """How many messages were published by now."""
+        self._published.append(published_of(message, cluster, self.loop.time(), self._declared.payloads))
+        return len(self._published)
+
+
+class _Keeping:
+    """Stands for the producer of one cluster."""
+
+    def __init__(self, keep: Callable[[Outgoing, str], int], cluster: str) -> None:
+        self._keep, self._cluster = keep, cluster
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
+
+    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
+        number = self._keep(message, self._cluster)
+        return SendResult(f"NOTSENT{number:025X}", "", MessageQueue(message.topic, "none", 0), number - 1)
+
+    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
+        return [await self.send(message) for message in messages]
+
+    async def send_one_way(self, message: Outgoing) -> None:
+        await self.send(message)
+
+    async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:
+        to = reply_to(request.properties)
+        topic = request.topic if to is None else to.topic
+        await self.send(Outgoing(topic=topic, body=body, properties=properties))

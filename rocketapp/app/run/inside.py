@@ -1,4 +1,4 @@
-"""An app inside a loop that runs already: `async with app:`, and what stands for its run where nothing is connected.
+"""An app inside a loop that runs already: `async with app:`.
 
 `async with` reads settings as `rocketapp run` does, but starts no process: where nothing names a cluster, an embedded
 broker has to serve this folder already. Logging, signals and the kind of loop are the program's own.
@@ -9,38 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any, NoReturn
 
-from rocketapp.app.call.chain import Layer
-from rocketapp.app.declare.changes import TopicChange
-from rocketapp.app.declare.phases import (
-    TwoPhases,
-    complete,
-    declared_of,
-    end,
-    handlers_of,
-    publishing_of,
-    read_settings,
-)
+from rocketapp.app.declare.phases import TwoPhases, declared_of, end, handlers_of, read_settings
 from rocketapp.app.places import place_of_call
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import find_serving
 from rocketapp.errors import ConfigError, SetupError
-from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.model.subscription import Subscription
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
-from rocketapp.wire.record import Message
-from rocketapp.wire.requests.replies import reply_to
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
 
@@ -101,64 +83,3 @@ async def _embedded_broker(settings: Settings) -> str:
         )
     log.info("no name server is set: using the embedded broker of %s/ at %s", directory, running.address)
     return running.address
-
-
-def layers_of(app: TwoPhases, settings: Settings) -> list[tuple[Subscription, list[Layer]]]:
-    """What the app would put, with these settings, around each handler, outermost first. Nothing is opened or started.
-
-    Raises SetupError and PluginError.
-    """
-    # Plugins learn the settings by it, before they are asked for wrappers.
-    surface = AppSurface(app, complete(app, settings), clock=SystemClock())
-    return [(one.subscription, one.layers(publishing_of(app), surface.plugins)) for one in surface.handlers]
-
-
-class Unconnected:
-    """Stands for a running app and its producers where nothing is connected: what is published is kept."""
-
-    send_timeout: float = 3.0
-
-    def __init__(self, app: TwoPhases, keep: Callable[[Outgoing, str], int]) -> None:
-        """`keep`: takes what is published to a cluster; returns how many messages that were by now."""
-        self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
-        self._declared, self._keep = declared_of(app), keep
-
-    def producer(self, cluster: str) -> Any:
-        self._declared.registry.check_cluster(cluster, "")
-        return _Keeping(self._keep, cluster)
-
-    sender = producer
-
-    def options(self, kind: type[Any]) -> Any:
-        return self._declared.options(kind)
-
-    def handles(self, subscription: Subscription) -> bool:
-        return True
-
-    def change(self, change: TopicChange) -> None:
-        """There is nothing to pause, and nothing to limit."""
-
-
-class _Keeping:
-    """Stands for the producer of one cluster."""
-
-    def __init__(self, keep: Callable[[Outgoing, str], int], cluster: str) -> None:
-        self._keep, self._cluster = keep, cluster
-
-    def __getattr__(self, name: str) -> NoReturn:
-        raise SetupError("", "a handler is called without a cluster: it cannot ask, nor begin a transaction")
-
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        number = self._keep(message, self._cluster)
-        return SendResult(f"NOTSENT{number:025X}", "", MessageQueue(message.topic, "none", 0), number - 1)
-
-    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
-        return [await self.send(message) for message in messages]
-
-    async def send_one_way(self, message: Outgoing) -> None:
-        await self.send(message)
-
-    async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:
-        to = reply_to(request.properties)
-        topic = request.topic if to is None else to.topic
-        await self.send(Outgoing(topic=topic, body=body, properties=properties))

@@ -201,16 +201,22 @@ def plugins_command(*, app: str | None, as_json: bool) -> int:
 
 def _handlers_of(app: RocketApp) -> list[dict[str, Any]]:
     """Each handler with its layers, outermost first: nothing is started."""
-    from rocketapp.app.run.inside import layers_of
+    from rocketapp.app.declare.phases import complete, publishing_of
+    from rocketapp.app.run.surface import AppSurface
+    from rocketapp.clock import SystemClock
 
+    # Plugins learn the settings by it, before they are asked for wrappers.
+    surface = AppSurface(app, complete(app, settings_here(app)), clock=SystemClock())
     return [
         {
-            "handler": one.handler_name,
-            "topic": one.topic,
-            "group": one.group,
-            "layers": [{"layer": layer.name, "of": layer.of} for layer in layers],
+            "handler": one.subscription.handler_name,
+            "topic": one.subscription.topic,
+            "group": one.subscription.group,
+            "layers": [
+                {"layer": layer.name, "of": layer.of} for layer in one.layers(publishing_of(app), surface.plugins)
+            ],
         }
-        for one, layers in layers_of(app, settings_here(app))
+        for one in surface.handlers
     ]
 
 
