@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
@@ -21,6 +21,14 @@ COORDINATES = pa.schema(
     ]
 )
 """Where a row comes from. The first four name one message of a cluster."""
+PLACE = COORDINATES.names[:4]
+
+
+def nullable(columns: Iterable[pa.Field]) -> pa.Schema:
+    """As plain columns that may be empty."""
+    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns])
+
+
 PLAIN = pa.schema([pa.field("body", pa.binary()), pa.field("tag", pa.string()), pa.field("keys", pa.string())])
 """The columns without a declared type; keys are separated by blanks, as brokers keep them."""
 PROBLEM = pa.schema([pa.field("_rmq_problem", pa.string()), pa.field("_rmq_body", pa.binary())])

@@ -38,7 +38,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, PyFileSystem
 
 from rocketapp import MessageQueue
-from rocketapp_lake.columns import COORDINATES
+from rocketapp_lake.columns import COORDINATES, PLACE, nullable
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
@@ -355,12 +355,11 @@ class DeltaStore:
 
     def _ends(self, table: DeltaTable) -> dict[MessageQueue, int]:
         """Where the rows of the table end. What lies behind them had no rows, and is read again."""
-        names = ["_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset"]
-        if not {*names} <= {field.name for field in table.schema().fields}:
+        if not {*PLACE} <= {field.name for field in table.schema().fields}:
             raise SinkError(
                 f"{self.place}: its log is younger than the sink, and its rows do not say where they come from: {MEND}"
             )
-        queues = ", ".join(names[:3])
+        queues = ", ".join(PLACE[:3])
         sql = f"SELECT {queues}, max(_rmq_offset) FROM t WHERE _rmq_offset IS NOT NULL GROUP BY {queues}"
         found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
         columns = (column.to_pylist() for column in found.columns)
@@ -453,14 +452,14 @@ class DeltaStore:
 
     def _schema(self, columns: Sequence[pa.Field] | pa.Schema) -> Schema:
         """As columns that may be empty. Raises SinkError for a type that Delta does not have."""
-        plain = [column.with_nullable(True).remove_metadata() for column in columns]
+        plain = nullable(columns)
         for column in plain:
             try:
                 Schema.from_arrow(pa.schema([column]))
             except Exception:  # the library has no kind of its own for it
                 kind = f"{self.place}: column {column.name} is {column.type}, which Delta does not have"
                 raise SinkError(f"{kind}: cast it in the query, or in a function of the sink") from None
-        return Schema.from_arrow(pa.schema(plain))
+        return Schema.from_arrow(plain)
 
     def _differs(self, name: str, has: object, rows: object) -> SinkError:
         return SinkError(f"{self.place}: column {name} is {has}, and the rows have {rows}: cast them")

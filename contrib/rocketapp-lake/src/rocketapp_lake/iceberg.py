@@ -34,7 +34,7 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import UnknownTransform, parse_transform
 
-from rocketapp_lake.columns import COORDINATES
+from rocketapp_lake.columns import COORDINATES, nullable
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
@@ -158,9 +158,9 @@ class IcebergStore:
             return
         names = table.schema().column_names
         has = [column for column in columns if column.name in names]
-        self._check_types(table.schema().select(*(column.name for column in has)), _plain(has))
+        self._check_types(table.schema().select(*(column.name for column in has)), nullable(has))
         with self._told(), table.update_schema() as update:
-            update.union_by_name(_plain(column for column in columns if column.name not in names))
+            update.union_by_name(nullable(column for column in columns if column.name not in names))
         _sync(table)
 
     def commits(self) -> Iterator[Commit]:
@@ -194,7 +194,7 @@ class IcebergStore:
         with suppress(Exception):  # each catalog has its own word for "another owner was faster"; else the table fails
             self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
         with self._told():
-            made = self._catalog.create_table_transaction(self.name, _plain(schema), properties=NEW)
+            made = self._catalog.create_table_transaction(self.name, nullable(schema), properties=NEW)
         self._partition(made, schema.names)
         with suppress(CommitFailedException, TableAlreadyExistsError):
             made.commit_transaction()
@@ -256,7 +256,7 @@ class IcebergStore:
         """`is_growing`: the table has no columns of these rows yet. Raises SinkError for rows that it refuses."""
         if is_growing:
             with self._told(), transaction.update_schema() as update:
-                update.union_by_name(_plain(rows.schema))
+                update.union_by_name(nullable(rows.schema))
             self._partition(transaction, rows.column_names)
         metadata = transaction.table_metadata
         _local(metadata.location)
@@ -359,11 +359,6 @@ def _is_ours_and_empty(table: Table) -> bool:
     snapshot = table.current_snapshot()
     summary = None if snapshot is None else snapshot.summary
     return KEEP in table.properties and (summary is None or summary["total-records"] == "0")
-
-
-def _plain(columns: Iterable[pa.Field]) -> pa.Schema:
-    """As columns that may be empty."""
-    return pa.schema([column.with_nullable(True).remove_metadata() for column in columns])
 
 
 def _files(table: Table, snapshots: Iterable[Snapshot]) -> Iterator[str]:

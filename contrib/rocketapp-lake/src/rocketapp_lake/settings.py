@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rocketapp import ConfigError
@@ -21,9 +22,14 @@ class LakeConfig:
     )
 
 
-def storage_of(config: LakeConfig) -> dict[str, str]:
-    """By name. Raises ConfigError, which names no value."""
-    for number, entry in enumerate(config.storage):
+def by_name(entries: Sequence[str], setting: str, example: str) -> dict[str, str]:
+    """Of entries `name=value`. Raises ConfigError, which names no value."""
+    for number, entry in enumerate(entries):
         if "=" not in entry.strip("="):
-            raise ConfigError(f"lake.storage[{number}]", "give name=value, such as aws_region=eu-central-1")
-    return dict(entry.partition("=")[::2] for entry in config.storage)
+            raise ConfigError(f"{setting}[{number}]", f"give name=value, such as {example}")
+    return dict(entry.partition("=")[::2] for entry in entries)
+
+
+def storage_of(config: LakeConfig) -> dict[str, str]:
+    """By name. Raises ConfigError."""
+    return by_name(config.storage, "lake.storage", "aws_region=eu-central-1")

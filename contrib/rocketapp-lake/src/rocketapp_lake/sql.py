@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
 from rocketapp import MessageQueue, RocketAppError
-from rocketapp_lake.columns import COORDINATES
+from rocketapp_lake.columns import COORDINATES, PLACE, nullable
 from rocketapp_lake.declared import LONGEST_NAME
 from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 COMMITS = "rmq_commits"
 KEPT = 1_000
 """Commits of a sink that the table keeps."""
-PLACE = ("_rmq_topic", "_rmq_broker", "_rmq_queue", "_rmq_offset")
 
 
 class DatabaseError(RocketAppError):
@@ -85,8 +84,8 @@ class SqlStore:
             table = self._found(connection)
             if table is None:
                 return
-            for field in columns:
-                wanted = column_of(field.with_nullable(True), connection.dialect, is_key=False)
+            for field in nullable(columns):
+                wanted = column_of(field, connection.dialect, is_key=False)
                 if field.name not in table.c:
                     self._add_column(connection, table, wanted)
                 elif not _are_alike(table.c[field.name].type, wanted.type):
@@ -206,10 +205,10 @@ def _refused(rows: pa.Table, found: dict[int, str]) -> SinkError:
     if not set(PLACE) <= set(rows.column_names):
         kept = "the rows do not say where this one comes from, which a function of a sink has to keep"
         return SinkError(f"{next(iter(found.values()))}; {kept}")
-    held = rows.select(list(PLACE)).take(list(found)).to_pylist()
+    held = rows.select(PLACE).take(list(found)).to_pylist()
     places = [
-        ((MessageQueue(row[PLACE[0]], row[PLACE[1]], row[PLACE[2]]), row[PLACE[3]]), found[number])
-        for number, row in zip(found, held, strict=True)
+        ((MessageQueue(*queue), offset), found[number])
+        for number, (*queue, offset) in zip(found, map(dict.values, held), strict=True)
     ]
     return RefusedRowsError(dict(places))
 

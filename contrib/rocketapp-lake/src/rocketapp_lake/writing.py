@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from rocketapp.plugin import Surface
+from rocketapp_lake.columns import nullable
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.staging import Write
 
@@ -50,7 +51,7 @@ def by_arrow(partition_by: Sequence[str] = (), sort_by: Sequence[str] = ()) -> W
     def write(rows: pa.Table, directory: Path) -> None:
         rows = arranged(rows, partition_by, sort_by)
         # Spark writes every column as one that may be empty: with both, the files of a table are alike.
-        rows = rows.cast(pa.schema([field.with_nullable(True) for field in rows.schema]))
+        rows = rows.cast(nullable(rows.schema))
         if not partition_by:
             _write_files(rows, directory)
             return

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rocketapp import ConfigError
 from rocketapp.plugin import option
+from rocketapp_lake.settings import by_name
 from rocketapp_pyspark.session import Spark
 
 _MASTER = re.compile(r"(local(-cluster)?(\[.+\])?|yarn|(spark|k8s)://.+)")
@@ -29,10 +30,7 @@ def spark_of(config: SparkConfig) -> Spark:
     """Raises ConfigError."""
     if not _MASTER.fullmatch(config.master):
         raise ConfigError("spark.master", f"{config.master!r} cannot be read: give local[N], spark://host:port or yarn")
-    for number, entry in enumerate(config.conf):
-        if "=" not in entry.strip("="):
-            raise ConfigError(f"spark.conf[{number}]", "give name=value, such as spark.driver.memory=2g")
-    return Spark(config.master, dict(entry.partition("=")[::2] for entry in config.conf))
+    return Spark(config.master, by_name(config.conf, "spark.conf", "spark.driver.memory=2g"))
 
 
 def check_java(environment: Mapping[str, str]) -> None:

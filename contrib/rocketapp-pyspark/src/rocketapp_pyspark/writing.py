@@ -88,7 +88,7 @@ def by_spark(spark: Spark, partition_by: Sequence[str] = (), sort_by: Sequence[s
         session = spark.session()
         coming = directory.with_name("in.parquet")
         short = repeated(rows)
-        pq.write_table(rows, coming, compression="none", use_dictionary=short)
+        pq.write_table(rows, coming, compression="lz4", use_dictionary=short)
         # With a schema Spark has no job to run to find it.
         frame = session.read.schema(_schema(session, rows, known)).parquet(str(coming))
         frame = frame.coalesce(files_of(rows))
