@@ -23,7 +23,6 @@ from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.long_poll import HeldPulls
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.permissions import Permissions
 from rocketapp.broker.pop import Pops
@@ -133,7 +132,7 @@ class Broker:
         )
         loop = asyncio.get_running_loop()
         self._loop = loop
-        self._pulls = PullProcessor(core, HeldPulls(), loop)
+        self._pulls = PullProcessor(core, loop)
         self._pops, self._held_pops = pops, PopProcessor(core, pops, loop, self._handed_out)
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
@@ -232,7 +231,8 @@ class Broker:
         return table_of(AccessProcessor(permissions, self._flusher), tasks=self._tasks)
 
     def connection_lost(self, connection: Connection) -> None:
-        self._pulls.connection_lost(connection)
+        self._pulls.held.forget(connection)
+        self._held_pops.held.forget(connection)
         self._clients.connection_lost(connection)
 
     # What the name server asks.
@@ -322,8 +322,8 @@ class Broker:
 
     def drop_held_pulls(self) -> None:
         """Drop the held pulls and pops without an answer: the server stops."""
-        self._pulls.stop()
-        self._held_pops.stop()
+        self._pulls.held.stop()
+        self._held_pops.held.stop()
 
     async def stop(self) -> None:
         """End the loops, save the tables, close the store."""
@@ -506,8 +506,8 @@ class Broker:
 
     def _answer_held(self, topic: str) -> None:
         """A group was moved in this topic, or it was deleted: what is held looks again."""
-        self._pulls.answer_held(topic)
-        self._held_pops.answer_held(topic)
+        self._pulls.held.wake_all(topic)
+        self._held_pops.held.wake_all(topic)
 
     def _topic_gone(self, topic: str) -> None:
         self._pops.drop(topic)

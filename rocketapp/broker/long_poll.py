@@ -1,145 +1,142 @@
-"""Pulls that found nothing and wait for a message or for their deadline.
+"""Requests that found nothing and wait for a message or for their time: pulls, pops, and who only wants to be told.
 
-A held pull is woken by the first message of its queue whose tag hash matches, and expires at the
-time that it asked for. The store is read and the pull is held in one step of the event loop, and
-messages arrive in other steps. So no message can arrive unnoticed between "nothing found" and "held".
+The store is read and a request is held in one step of the event loop, and messages arrive in other steps. So no message
+can arrive unnoticed between "nothing found" and "held". What is woken is run again in the next turn of the loop, once
+for many messages.
 
-Time is an argument. Every held pull is returned exactly once, to be run again.
+Every held request leaves exactly once, to be run again or with its connection. It may be held anew then.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Hashable, Iterable
-from typing import TypeVar
+import asyncio
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Generic, TypeVar
 
-K = TypeVar("K", bound=Hashable)
-Matches = Callable[[int], bool]
-"""Whether a message with this tags code may match the subscription."""
+from rocketapp.broker.filtering import Filter
+from rocketapp.transport.answers import response_of
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.command import Command
 
-_SLACK = 1024
-"""Entries of ended holds that the heap may contain, beyond the number of live ones, before it is rebuilt."""
+LONGEST = 600.0
+"""Most seconds that a request is held, also when it asks for more. Clients ask for 15 to 30."""
+
+R = TypeVar("R")
+P = TypeVar("P", bound=Hashable)
 
 
-class HeldPull:
-    """One pull that waits for a message of one queue."""
+class Held(Generic[P, R]):
+    """One request that is held, or may be. `place`: where in its topic it waits."""
 
-    __slots__ = ("deadline", "from_offset", "live", "matches", "owner", "payload", "queue")
+    __slots__ = ("command", "connection", "deadline", "place", "request", "timer", "topic", "wanted")
 
     def __init__(
-        self,
-        queue: tuple[str, int],
-        from_offset: int,
-        *,
-        deadline: float,
-        owner: Hashable,
-        matches: Matches | None,
-        payload: object,
+        self, connection: Connection, command: Command, request: R, wanted: Filter, *, topic: str, place: P
     ) -> None:
-        self.queue: tuple[str, int] = queue
-        self.from_offset: int = from_offset
-        self.deadline: float = deadline
-        self.owner: Hashable = owner
-        self.matches: Matches | None = matches
-        self.payload: object = payload
-        self.live: bool = True
-
-    def __lt__(self, other: HeldPull) -> bool:
-        return self.deadline < other.deadline
+        self.connection, self.command = connection, command
+        self.request: R = request
+        self.wanted: Filter = wanted
+        self.topic: str = topic
+        self.place: P = place
+        self.deadline: float = 0.0
+        """When it is answered in any case, by the loop's clock."""
+        self.timer: asyncio.TimerHandle | None = None
+        """None while it is not held."""
 
     def __repr__(self) -> str:
-        return f"<HeldPull {self.queue[0]}:{self.queue[1]} from {self.from_offset}>"
+        return f"<Held {self.topic} {self.place}>"
+
+    def takes(self, tags_code: int) -> bool:
+        """Whether a message with this tags code may match."""
+        return self.wanted.tags is None or self.wanted.tags(tags_code)
 
 
-class HeldPulls:
-    """All held pulls: by queue to wake them, by owner to forget them, by deadline to expire them."""
+class LongPoll(Generic[P, R]):
+    """The held requests of one kind, in the order in which they came."""
 
-    def __init__(self) -> None:
-        self._by_queue: dict[tuple[str, int], dict[HeldPull, None]] = {}
-        self._by_owner: dict[Hashable, dict[HeldPull, None]] = {}
-        self._by_deadline: list[HeldPull] = []
-        self._live = 0
+    def __init__(self, loop: asyncio.AbstractEventLoop, run_again: Callable[[Held[P, R]], Command | None]) -> None:
+        """`run_again`: gives the answer to one that was woken; None when it is held anew."""
+        self._loop, self._run_again = loop, run_again
+        self._by_topic: dict[str, dict[P, dict[Held[P, R], None]]] = {}
+        self._by_connection: dict[Connection, dict[Held[P, R], None]] = {}
+        self._woken: list[Held[P, R]] = []
+        self._count = 0
+        self._is_stopped = False
 
     def __len__(self) -> int:
-        return self._live
-
-    def __contains__(self, queue: tuple[str, int]) -> bool:
-        """Whether a pull is held at this queue."""
-        return queue in self._by_queue
+        return self._count
 
     def __repr__(self) -> str:
-        return f"<HeldPulls {self._live} at {len(self._by_queue)} queues>"
+        return f"<LongPoll {self._count} in {len(self._by_topic)} topics>"
 
-    def held_by(self, owner: Hashable) -> int:
-        """How many pulls of this owner are held."""
-        return len(self._by_owner.get(owner, ()))
+    def topics(self) -> list[str]:
+        """The topics of which something is waited for."""
+        return list(self._by_topic)
 
-    def hold(self, held: HeldPull) -> None:
-        """Keep a pull until it is woken, expires or is forgotten."""
-        self._by_queue.setdefault(held.queue, {})[held] = None
-        self._by_owner.setdefault(held.owner, {})[held] = None
-        if len(self._by_deadline) > 2 * self._live + _SLACK:
-            self._by_deadline = [other for other in self._by_deadline if other.live]
-            heapq.heapify(self._by_deadline)
-        heapq.heappush(self._by_deadline, held)
-        self._live += 1
+    def at(self, topic: str) -> Mapping[P, Mapping[Held[P, R], None]]:
+        """Those of a topic, by their place in it. It changes when one of them is woken."""
+        return self._by_topic.get(topic, {})
 
-    def arrived(self, topic: str, queue_id: int, end_offset: int, tags_code: int) -> list[HeldPull]:
-        """A message was stored just below `end_offset`: take out the pulls that it wakes."""
-        waiting = self._by_queue.get((topic, queue_id))
-        if waiting is None:
-            return []
-        woken = [
-            held
-            for held in waiting
-            if end_offset > held.from_offset and (held.matches is None or held.matches(tags_code))
-        ]
-        self._take_out(woken)
-        return woken
+    def held_by(self, connection: Connection) -> int:
+        """How many requests of this connection are held."""
+        return len(self._by_connection.get(connection, ()))
 
-    def at(self, topic: str) -> list[HeldPull]:
-        """Take out every pull held at a queue of this topic, because the topic is being deleted."""
-        gone = [held for queue, waiting in self._by_queue.items() if queue[0] == topic for held in waiting]
-        self._take_out(gone)
-        return gone
+    def hold(self, held: Held[P, R], until: float) -> None:
+        """Keep a request until it is woken, which it is at this time in any case."""
+        if held.connection.is_closed or self._is_stopped:
+            return
+        self._by_topic.setdefault(held.topic, {}).setdefault(held.place, {})[held] = None
+        self._by_connection.setdefault(held.connection, {})[held] = None
+        self._count += 1
+        held.timer = self._loop.call_at(until, self.wake, (held,))
 
-    def expire(self, now: float) -> list[HeldPull]:
-        """Take out the pulls whose time has run out."""
-        expired = []
-        while self._by_deadline and (not self._by_deadline[0].live or self._by_deadline[0].deadline <= now):
-            held = heapq.heappop(self._by_deadline)
-            if held.live:
-                expired.append(held)
-                self._take_out((held,))
-        return expired
+    def wake(self, several: Iterable[Held[P, R]]) -> None:
+        """Run these again, in the next turn of the loop."""
+        for held in several:
+            if held.timer is not None:
+                self._take_out(held, held.timer)
+                if not self._woken:
+                    self._loop.call_soon(self._answer_woken)
+                self._woken.append(held)
 
-    @property
-    def next_deadline(self) -> float | None:
-        """The earliest deadline; None when no pull is held."""
-        while self._by_deadline and not self._by_deadline[0].live:
-            heapq.heappop(self._by_deadline)
-        return self._by_deadline[0].deadline if self._by_deadline else None
+    def wake_all(self, topic: str) -> None:
+        """A group was moved in this topic, or it was deleted: what is held looks again."""
+        self.wake([held for waiting in self.at(topic).values() for held in waiting])
 
-    def forget(self, owner: Hashable) -> None:
-        """Drop the pulls of this owner, because its connection has ended."""
-        self._take_out(list(self._by_owner.get(owner, ())))
+    def forget(self, connection: Connection) -> None:
+        """Drop the requests of a connection that has ended."""
+        for held in list(self._by_connection.get(connection, ())):
+            if held.timer is not None:
+                self._take_out(held, held.timer)
 
-    def clear(self) -> None:
-        """Forget everything, as when the broker stops."""
-        for owner in list(self._by_owner):
-            self.forget(owner)
-        self._by_deadline.clear()
+    def stop(self) -> None:
+        """Drop what is held. Its connections are closed next."""
+        self._is_stopped = True
+        for connection in list(self._by_connection):
+            self.forget(connection)
 
-    def _take_out(self, pulls: Iterable[HeldPull]) -> None:
-        for held in pulls:
-            held.live = False
-            self._live -= 1
-            _discard(self._by_queue, held.queue, held)
-            _discard(self._by_owner, held.owner, held)
+    def _take_out(self, held: Held[P, R], timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
+        held.timer = None
+        places, own = self._by_topic[held.topic], self._by_connection[held.connection]
+        waiting = places[held.place]
+        del waiting[held], own[held]
+        self._count -= 1
+        if not own:
+            del self._by_connection[held.connection]
+        if not waiting:
+            del places[held.place]
+        if not places:
+            del self._by_topic[held.topic]
 
-
-def _discard(table: dict[K, dict[HeldPull, None]], key: K, held: HeldPull) -> None:
-    waiting = table[key]
-    del waiting[held]
-    if not waiting:
-        del table[key]
+    def _answer_woken(self) -> None:
+        woken, self._woken = self._woken, []
+        for held in woken:
+            if held.connection.is_closed or self._is_stopped:
+                continue
+            try:
+                response = self._run_again(held)
+            except Exception as error:  # in one of them must not affect the others
+                response = response_of(held.command, error)
+            if response is not None:
+                held.connection.reply(response)

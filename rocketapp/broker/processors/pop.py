@@ -10,11 +10,13 @@ one of those who only want to be told that there is something.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter
+from rocketapp.broker.long_poll import LONGEST, Held, LongPoll
 from rocketapp.broker.pop import Popped, Pops
 from rocketapp.broker.pop_checkpoints import Key
 from rocketapp.broker.store.stored import Stored, TagsCodes
@@ -47,8 +49,6 @@ from rocketapp.wire.requests.pop import (
     pop_retry_topic,
 )
 
-LONGEST_HOLD = 600.0
-"""Most seconds that a pop is held, also when it asks for more. Clients ask for 15 to 30."""
 MOST_HELD, MOST_HELD_BY_ALL = 1024, 100_000
 """Most held pops of one group, topic and queue id, and of all (Java: popPollingSize, maxPopPollingSize)."""
 _LATE_MS = 500
@@ -65,16 +65,7 @@ class _Place(NamedTuple):
     """Whether they only want to be told."""
 
 
-class _Held:
-    """A pop that waits for a message or for its deadline, or one who only wants to be told of it."""
-
-    __slots__ = ("command", "connection", "deadline", "place", "request", "timer", "wanted")
-
-    def __init__(self, connection: Connection, command: Command, request: PopRequest, wanted: Filter) -> None:
-        self.connection, self.command, self.request, self.wanted = connection, command, request, wanted
-        self.place = _Place(request.group, request.queue_id, command.code == Code.NOTIFICATION)
-        self.deadline: float = 0.0
-        self.timer: asyncio.TimerHandle | None = None
+_Held = Held[_Place, PopRequest]
 
 
 class PopProcessor:
@@ -85,20 +76,15 @@ class PopProcessor:
     ) -> None:
         """`handed_out` is called with the milliseconds for which messages are hidden."""
         self._core, self._pops, self._loop, self._handed_out = core, pops, loop, handed_out
-        self._held: dict[str, dict[_Place, dict[_Held, None]]] = {}
-        """By topic, then by place, in the order in which they came."""
-        self._held_in_all = 0
+        self.held: LongPoll[_Place, PopRequest] = LongPoll(loop, self._run_again)
+        """Those that wait for a message, and those who only want to be told of it."""
         self._tags_codes = TagsCodes()
-        self._woken: dict[_Held, None] = {}
-        self._is_stopped = False
 
     # Requests.
 
     @answers(Code.POP_MESSAGE, needs=CONSUME, slave=REFUSES)
     def pop(self, connection: Connection, command: Command) -> Answer:
-        request = PopRequest.from_fields(command.fields)
-        held = _Held(connection, command, request, self._check(request))
-        held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
+        held = self._asked(connection, command, PopRequest.from_fields(command.fields))
         return self._run(held, is_first=True)
 
     @answers(Code.PEEK_MESSAGE, needs=CONSUME)
@@ -114,17 +100,21 @@ class PopProcessor:
     @answers(Code.NOTIFICATION, needs=CONSUME)
     def notify(self, connection: Connection, command: Command) -> Answer:
         """Say when there is a message, or when the time of the request is over."""
-        request = PopRequest.of_looking(command.fields)
-        held = _Held(connection, command, request, self._check(request))
-        held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST_HOLD)
+        held = self._asked(connection, command, PopRequest.of_looking(command.fields))
         return self._tell(held, is_first=True)
+
+    def _asked(self, connection: Connection, command: Command, request: PopRequest) -> _Held:
+        place = _Place(request.group, request.queue_id, command.code == Code.NOTIFICATION)
+        held = _Held(connection, command, request, self._check(request), topic=request.topic, place=place)
+        held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST)
+        return held
 
     @answers(Code.POLLING_INFO, needs=(on_topic("Get"), on_group("Get")))
     def polling_info(self, connection: Connection, command: Command) -> Answer:
         """How many pops of exactly this group, topic and queue id are held."""
         request = PopRequest.of_looking(command.fields)
         self._check(request)
-        waiting = self._held.get(request.topic, {}).get(_Place(request.group, request.queue_id), ())
+        waiting = self.held.at(request.topic).get(_Place(request.group, request.queue_id), ())
         return {"pollingNum": str(len(waiting))}
 
     @answers(Code.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
@@ -158,7 +148,7 @@ class PopProcessor:
 
     def _is_free(self, key: Key) -> None:
         """A queue that is popped in order has changed: who waits for it looks again."""
-        for (group, wanted, _), waiting in self._held.get(key.topic, {}).items():
+        for (group, wanted, _), waiting in list(self.held.at(key.topic).items()):
             if group == key.group and (wanted < 0 or wanted == key.queue_id):
                 self._wake_one(waiting, None)
 
@@ -182,36 +172,23 @@ class PopProcessor:
 
     def follow(self, records: Sequence[Stored]) -> None:
         """Messages were stored: one held pop of each group looks for each, in the next turn of the loop."""
-        for stored in records if self._held else ():
+        for stored in records if self.held else ():
             topic, queue_id = stored.topic, stored.queue_id
-            queues = self._held.get(topic)
-            if queues is None or not stored.is_queued:
+            places = self.held.at(topic)
+            if not places or not stored.is_queued:
                 continue
             tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
-            for (_, wanted, _), waiting in queues.items():
+            for (_, wanted, _), waiting in list(places.items()):
                 if wanted < 0 or wanted == queue_id:
                     self._wake_one(waiting, tags_code)
 
     def come_again(self, group: str, retry_topic: str) -> None:
         """Messages were stored in a retry topic of pop: held pops of the group look for them."""
-        for topic, queues in self._held.items():
+        for topic in self.held.topics():
             if pop_retry_topic(group, topic, OF_RETRY) == retry_topic:
-                for (of_group, _, _), waiting in queues.items():
+                for (of_group, _, _), waiting in list(self.held.at(topic).items()):
                     if of_group == group:
                         self._wake_one(waiting, None)
-
-    def answer_held(self, topic: str) -> None:
-        """Let the held pops of a topic look again: a group was moved in it, or it was deleted."""
-        for waiting in self._held.get(topic, {}).values():
-            self._wake(list(waiting))
-
-    def stop(self) -> None:
-        """Drop the held pops. Their connections are closed next."""
-        self._is_stopped = True
-        for held in self._all_held():
-            assert held.timer is not None
-            held.timer.cancel()
-        self._held.clear()
 
     # Checks.
 
@@ -264,7 +241,7 @@ class PopProcessor:
             return _answer(held, ResponseCode.POLLING_FULL, "too many pops are held", popped)
         self._hold(held, popped.free_ms)
         if popped.is_more:
-            self._wake([held])
+            self.held.wake([held])
         return None
 
     def _tell(self, held: _Held, *, is_first: bool = False) -> Command | None:
@@ -277,70 +254,28 @@ class PopProcessor:
         fields = {"hasMsg": str(has_any).lower(), "pollingFull": str(is_full and not has_any).lower()}
         return response_of(held.command, fields)
 
+    def _run_again(self, held: _Held) -> Command | None:
+        self._core.known_topic(held.topic)
+        return self._tell(held) if held.place.is_notified else self._run(held)
+
     def _may_hold(self, held: _Held) -> bool:
-        waiting = self._held.get(held.request.topic, {}).get(held.place, ())
-        return len(waiting) < MOST_HELD and self._held_in_all < MOST_HELD_BY_ALL
+        waiting = self.held.at(held.topic).get(held.place, ())
+        return len(waiting) < MOST_HELD and len(self.held) < MOST_HELD_BY_ALL
 
     def _hold(self, held: _Held, free_ms: int) -> None:
         """Until its deadline, or until a queue is free that is popped in order."""
-        if held.connection.is_closed or self._is_stopped:
-            return
-        self._held.setdefault(held.request.topic, {}).setdefault(held.place, {})[held] = None
-        self._held_in_all += 1
         free = self._loop.time() + (free_ms - self._core.now_ms()) / 1000 if free_ms else held.deadline
-        held.timer = self._loop.call_at(min(held.deadline, free), self._wake, [held])
+        self.held.hold(held, min(held.deadline, free))
 
     def _wake_next(self, request: PopRequest) -> None:
         """More is left than one answer has: another one may have it."""
-        for (group, _, is_notified), waiting in self._held.get(request.topic, {}).items():
-            if group == request.group and not is_notified:
-                self._wake_one(waiting, None)
-                return
+        places = self.held.at(request.topic).items()
+        waiting = next((held for (group, _, told), held in places if group == request.group and not told), {})
+        self._wake_one(waiting, None)
 
-    def _wake_one(self, waiting: dict[_Held, None], tags_code: int | None) -> None:
-        for held in waiting:
-            is_wanted = tags_code is None or held.wanted.tags is None or held.wanted.tags(tags_code)
-            if held not in self._woken and is_wanted and not held.connection.is_closed:
-                self._wake([held])
-                return
-
-    def _wake(self, several: list[_Held]) -> None:
-        if several and not self._woken:
-            self._loop.call_soon(self._answer_woken)
-        self._woken.update(dict.fromkeys(several))
-
-    def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, {}
-        for held in woken:
-            if not self._take_out(held) or held.connection.is_closed or self._is_stopped:
-                continue
-            try:
-                self._core.known_topic(held.request.topic)
-                response = self._tell(held) if held.place.is_notified else self._run(held)
-            except BrokerError as error:
-                response = _answer(held, error.code, error.remark)
-            except Exception as error:
-                response = response_of(held.command, error)
-            if response is not None:
-                held.connection.reply(response)
-
-    def _take_out(self, held: _Held) -> bool:
-        queues = self._held.get(held.request.topic, {})
-        waiting = queues.get(held.place, {})
-        if held not in waiting:
-            return False
-        assert held.timer is not None
-        held.timer.cancel()
-        del waiting[held]
-        self._held_in_all -= 1
-        if not waiting:
-            del queues[held.place]
-        if not queues:
-            del self._held[held.request.topic]
-        return True
-
-    def _all_held(self) -> Iterator[_Held]:
-        return (held for queues in self._held.values() for waiting in queues.values() for held in waiting)
+    def _wake_one(self, waiting: Iterable[_Held], tags_code: int | None) -> None:
+        first = (held for held in waiting if tags_code is None or held.takes(tags_code))
+        self.held.wake(list(islice(first, 1)))
 
 
 def _answer(held: _Held, code: int, remark: str, popped: Popped | None = None) -> Command:

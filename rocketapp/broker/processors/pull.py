@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter, read_filtered
-from rocketapp.broker.long_poll import HeldPull, HeldPulls
+from rocketapp.broker.long_poll import LONGEST, Held, LongPoll
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
-from rocketapp.transport.answers import CONSUME, Answer, answers, response_of
+from rocketapp.transport.answers import CONSUME, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode as Code
 from rocketapp.wire.codes import ResponseCode
@@ -26,8 +25,6 @@ from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SU
 
 MOST_BYTES = 262_144
 """Most bytes of one pull; its first message may be larger (Java: maxTransferBytesOnMessageInMemory)."""
-LONGEST_HOLD = 600.0
-"""Most seconds that a pull is held, also when it asks for more. Clients ask for 15 to 30."""
 MOST_HELD, MOST_HELD_BY_ALL = 65_536, 131_072
 """Most held pulls of one connection: one for every queue that a topic can have."""
 
@@ -36,64 +33,34 @@ _FOUND_NO_QUEUE = frozenset({ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_ME
 _GO_ON = frozenset({ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING})
 
 
-class _Waiting(NamedTuple):
-    """The arguments for running a held pull again."""
-
-    connection: Connection
-    command: Command
-    request: PullRequest
-    wanted: Filter
-
-
 class PullProcessor:
     """Answers pulls, now or later."""
 
-    def __init__(self, core: Core, held: HeldPulls, loop: asyncio.AbstractEventLoop) -> None:
-        self._core, self._held, self._loop = core, held, loop
+    def __init__(self, core: Core, loop: asyncio.AbstractEventLoop) -> None:
+        self._core, self._loop = core, loop
+        self.held: LongPoll[int, PullRequest] = LongPoll(loop, lambda held: self._run(held, may_hold=False))
+        """Those that found nothing, by their queue."""
         self._tags_codes = TagsCodes()
-        self._woken: list[HeldPull] = []
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
-        """When it is due. uvloop returns a handle that does not say it for a time that is over."""
-        self._stopped = False
         self.is_master_there: Callable[[], bool] | None = None
         """At a slave, whether it hears of its master, so that members go back there; the owner sets it."""
 
     @answers(Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, needs=CONSUME)
     def pull(self, connection: Connection, command: Command) -> Answer:
         request = PullRequest.from_fields(command.fields)
-        wanted = self._check(request)
+        held = Held(connection, command, request, self._check(request), topic=request.topic, place=request.queue_id)
         if request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
             self._core.offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
-        return self._run(connection, command, request, wanted, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
+        return self._run(held, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
 
     def follow(self, records: Sequence[Stored]) -> None:
-        """Messages were stored. Woken pulls are answered in the next turn of the loop, once for many messages."""
-        held = self._held
-        if not held:
-            return
-        for stored in records:
+        """Messages were stored: each wakes the pulls that want it."""
+        for stored in records if self.held else ():
             topic, queue_id = stored.topic, stored.queue_id
-            if (topic, queue_id) in held and stored.is_queued:
+            waiting = self.held.at(topic).get(queue_id)
+            if waiting and stored.is_queued:
                 tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
-                woken = held.arrived(topic, queue_id, stored.queue_offset + 1, tags_code)
-                if woken and not self._woken:
-                    self._loop.call_soon(self._answer_woken)
-                self._woken += woken
-
-    def answer_held(self, topic: str) -> None:
-        """Answer the held pulls of a topic: a group was moved in it, or it was deleted."""
-        self._answer(self._held.at(topic))
-
-    def connection_lost(self, connection: Connection) -> None:
-        self._held.forget(connection)
-
-    def stop(self) -> None:
-        """Drop the held pulls. Their connections are closed next."""
-        self._stopped = True
-        self._held.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+                offset = stored.queue_offset
+                self.held.wake([each for each in waiting if each.request.offset <= offset and each.takes(tags_code)])
 
     def _check(self, request: PullRequest) -> Filter:
         """Check a pull in Apache's order; raise BrokerError or return its filter."""
@@ -132,9 +99,8 @@ class PullProcessor:
             )
         return wanted
 
-    def _run(
-        self, connection: Connection, command: Command, request: PullRequest, wanted: Filter, *, may_hold: bool
-    ) -> Command | None:
+    def _run(self, held: Held[int, PullRequest], *, may_hold: bool) -> Command | None:
+        command, request = held.command, held.request
         core = self._core
         moved = core.offsets.take_reset(request.group, request.topic, request.queue_id)
         if moved is not None:
@@ -146,7 +112,7 @@ class PullProcessor:
             request.offset,
             max_messages=max(request.max_messages, 1),
             max_bytes=MOST_BYTES if limit is None or limit <= 0 else min(limit, MOST_BYTES),
-            wanted=wanted,
+            wanted=held.wanted,
         )
         code = _code_of(result.status, request.offset)
         if self.is_master_there is not None and code == ResponseCode.PULL_OFFSET_MOVED:
@@ -155,7 +121,7 @@ class PullProcessor:
         if code == ResponseCode.PULL_NOT_FOUND and self.is_master_there is not None and self.is_master_there():
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and request.suspend_ms > 0:
-            self._hold(connection, command, request, wanted)
+            self._hold(held)
             return None
         core.offsets.pulled(request.group, request.topic, request.queue_id, result.next_offset)
         core.traffic.got += result.count
@@ -168,59 +134,13 @@ class PullProcessor:
         header = PullResponse(0, offset, store.min_offset(*queue), store.max_offset(*queue)).to_fields()
         return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
-    def _hold(self, connection: Connection, command: Command, request: PullRequest, wanted: Filter) -> None:
-        if len(self._held) >= MOST_HELD_BY_ALL:
+    def _hold(self, held: Held[int, PullRequest]) -> None:
+        if len(self.held) >= MOST_HELD_BY_ALL:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD_BY_ALL} pulls are held already")
-        if self._held.held_by(connection) >= MOST_HELD:
-            raise BrokerError(
-                ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD} pulls of this connection are held already"
-            )
-        if connection.is_closed or self._stopped:
-            return
-        deadline = self._loop.time() + min(request.suspend_ms / 1000, LONGEST_HOLD)
-        self._held.hold(
-            HeldPull(
-                (request.topic, request.queue_id),
-                request.offset,
-                deadline=deadline,
-                owner=connection,
-                matches=wanted.tags,
-                payload=_Waiting(connection, command, request, wanted),
-            )
-        )
-        if self._timer is None or deadline < self._timer_at:
-            self._set_timer(deadline)
-
-    def _set_timer(self, when: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_at(when, self._expire)
-        self._timer_at = when
-
-    def _expire(self) -> None:
-        self._timer = None
-        self._answer(self._held.expire(self._loop.time()))
-        deadline = self._held.next_deadline
-        if deadline is not None:
-            self._set_timer(deadline)
-
-    def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, []
-        self._answer(woken)
-
-    def _answer(self, pulls: list[HeldPull]) -> None:
-        for held in pulls:
-            waiting = held.payload
-            assert isinstance(waiting, _Waiting)
-            connection, command, request, wanted = waiting
-            if connection.is_closed or self._stopped:
-                continue
-            try:
-                response = self._run(connection, command, request, wanted, may_hold=False)
-            except Exception as error:
-                response = response_of(command, error)
-            if response is not None:
-                connection.reply(response)
+        if self.held.held_by(held.connection) >= MOST_HELD:
+            problem = f"[OVERLOAD]{MOST_HELD} pulls of this connection are held already"
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, problem)
+        self.held.hold(held, self._loop.time() + min(held.request.suspend_ms / 1000, LONGEST))
 
 
 def _code_of(status: ReadStatus, offset: int) -> ResponseCode:

@@ -1,145 +1,180 @@
-"""Pulls that wait for a message."""
+"""Requests that wait for a message, or for their time."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.broker.long_poll import HeldPull, HeldPulls, Matches
-from tests.unit.broker.memory import kept_by
+from rocketapp.broker.filtering import Filter
+from rocketapp.broker.long_poll import Held, LongPoll
+from rocketapp.errors import BrokerError
+from rocketapp.testing.virtual_time import run_virtual
+from rocketapp.transport.connection import Connection
+from rocketapp.wire.command import Command
+from tests.unit.scripted import FakeStream, in_virtual_time
 
-QUEUE = ("orders", 0)
-
-
-def held(
-    *,
-    queue: tuple[str, int] = QUEUE,
-    start: int = 0,
-    deadline: float = 15.0,
-    owner: str = "connection",
-    matches: Matches | None = None,
-) -> HeldPull:
-    return HeldPull(queue, start, deadline=deadline, owner=owner, matches=matches, payload=None)
+Waiting = Held[int, str]
 
 
-def test_a_message_wakes_every_pull_of_its_queue_and_no_other() -> None:
-    pulls = HeldPulls()
-    here, too, elsewhere = held(), held(owner="other"), held(queue=("orders", 1))
-    for pull in (here, too, elsewhere):
-        pulls.hold(pull)
-    assert pulls.arrived("orders", 0, 1, 0) == [here, too]
-    assert pulls.arrived("orders", 0, 2, 0) == []
-    assert len(pulls) == 1
+def connection() -> Connection:
+    return Connection(serve=None, max_frame_bytes=1024, is_server=True)
 
 
-def test_a_message_of_another_tag_does_not_wake() -> None:
-    pulls = HeldPulls()
-    pull = held(matches={7}.__contains__)
-    pulls.hold(pull)
-    assert pulls.arrived("orders", 0, 1, 8) == []
-    assert pulls.arrived("orders", 0, 2, 7) == [pull]
+class Polls:
+    """A long poll whose requests are answered by their names, in the order in which they are run again."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.poll: LongPoll[int, str] = LongPoll(self.loop, self._run)
+        self.run: list[str] = []
+        self.of = {name: connection() for name in ("mine", "other")}
+
+    def _run(self, held: Waiting) -> Command | None:
+        self.run.append(held.request)
+        if held.request == "broken":
+            raise BrokerError(29, "no such thing")
+        return Command.response(held.command, 0)
+
+    def hold(
+        self, name: str, *, topic: str = "orders", place: int = 0, owner: str = "mine", wait: float = 15
+    ) -> Waiting:
+        held = Held(self.of[owner], Command(11), name, Filter(), topic=topic, place=place)
+        self.poll.hold(held, self.loop.time() + wait)
+        return held
 
 
-def test_a_message_below_the_wanted_offset_does_not_wake() -> None:
-    pulls = HeldPulls()
-    pull = held(start=5)
-    pulls.hold(pull)
-    assert pulls.arrived("orders", 0, 5, 0) == []
-    assert pulls.arrived("orders", 0, 6, 0) == [pull]
+@in_virtual_time
+async def test_what_is_woken_is_run_again_once_in_the_next_turn() -> None:
+    polls = Polls()
+    first, second = polls.hold("first"), polls.hold("second", place=1)
+    assert [list(waiting) for waiting in polls.poll.at("orders").values()] == [[first], [second]]
+    polls.poll.wake([first])
+    polls.poll.wake([first])
+    assert (polls.run, len(polls.poll), list(polls.poll.at("orders"))) == ([], 1, [1])
+    await asyncio.sleep(100)
+    assert polls.run == ["first", "second"]
+    assert (len(polls.poll), polls.poll.topics()) == (0, [])
 
 
-def test_pulls_expire_at_their_own_time_and_once() -> None:
-    pulls = HeldPulls()
-    late, early = held(deadline=20), held(deadline=10)
-    pulls.hold(late)
-    pulls.hold(early)
-    deadlines = [pulls.next_deadline]
-    assert pulls.expire(9.9) == []
-    assert pulls.expire(10) == [early]
-    deadlines.append(pulls.next_deadline)
-    assert pulls.expire(30) == [late]
-    deadlines.append(pulls.next_deadline)
-    assert deadlines == [10, 20, None]
-    assert len(pulls) == 0
+@in_virtual_time
+async def test_each_has_its_own_time_and_may_be_held_anew() -> None:
+    polls = Polls()
+    polls.hold("late", wait=20)
+    early = polls.hold("early", wait=10)
+    await asyncio.sleep(9.9)
+    assert polls.run == []
+    await asyncio.sleep(0.2)
+    assert polls.run == ["early"]
+    polls.poll.hold(early, polls.loop.time() + 30)
+    await asyncio.sleep(25)
+    assert polls.run == ["early", "late"]
+    await asyncio.sleep(25)
+    assert polls.run == ["early", "late", "early"]
 
 
-def test_a_woken_pull_does_not_expire_as_well() -> None:
-    pulls = HeldPulls()
-    pulls.hold(held())
-    assert len(pulls.arrived("orders", 0, 1, 0)) == 1
-    assert pulls.next_deadline is None
-    assert pulls.expire(100) == []
+@in_virtual_time
+async def test_the_requests_of_a_lost_connection_are_forgotten() -> None:
+    polls = Polls()
+    polls.hold("mine")
+    polls.hold("other", owner="other")
+    assert polls.poll.held_by(polls.of["mine"]) == 1
+    polls.poll.forget(polls.of["mine"])
+    polls.poll.forget(connection())
+    assert polls.poll.held_by(polls.of["mine"]) == 0
+    polls.poll.wake_all("orders")
+    await asyncio.sleep(100)
+    assert polls.run == ["other"]
 
 
-def test_the_pulls_of_a_lost_connection_are_forgotten() -> None:
-    pulls = HeldPulls()
-    mine, other = held(owner="mine"), held(owner="other")
-    pulls.hold(mine)
-    pulls.hold(other)
-    assert pulls.held_by("mine") == 1
-    pulls.forget("mine")
-    pulls.forget("unknown")
-    assert pulls.held_by("mine") == 0
-    assert pulls.arrived("orders", 0, 1, 0) == [other]
+@in_virtual_time
+async def test_a_topic_is_woken_as_a_whole_and_no_other() -> None:
+    polls = Polls()
+    for place in (0, 1):
+        polls.hold(f"gone {place}", place=place)
+    polls.hold("stays", topic="stock")
+    polls.poll.wake_all("orders")
+    await asyncio.sleep(1)
+    assert (polls.run, polls.poll.topics()) == (["gone 0", "gone 1"], ["stock"])
 
 
-def test_the_pulls_of_a_deleted_topic_come_out() -> None:
-    pulls = HeldPulls()
-    gone, stays = held(), held(queue=("stock", 0))
-    pulls.hold(gone)
-    pulls.hold(stays)
-    assert pulls.at("orders") == [gone]
-    assert len(pulls) == 1
+@in_virtual_time
+async def test_an_error_in_one_does_not_affect_the_others() -> None:
+    polls, stream = Polls(), FakeStream()
+    polls.of["mine"].attach(stream)
+    polls.hold("broken")
+    polls.hold("whole")
+    polls.poll.wake_all("orders")
+    await asyncio.sleep(1)
+    assert polls.run == ["broken", "whole"]
+    assert [b"no such thing" in written for written in stream.written] == [True, False]
 
 
-def test_clearing_leaves_nothing() -> None:
-    pulls = HeldPulls()
-    pulls.hold(held())
-    pulls.clear()
-    assert len(pulls) == 0
-    assert pulls.expire(100) == []
+@in_virtual_time
+async def test_nothing_is_run_or_held_after_a_stop() -> None:
+    polls = Polls()
+    polls.poll.wake([polls.hold("woken")])
+    polls.hold("held")
+    polls.poll.stop()
+    polls.hold("late")
+    await asyncio.sleep(100)
+    assert (polls.run, len(polls.poll)) == ([], 0)
 
 
-def test_pulls_that_were_woken_do_not_pile_up_until_their_deadline() -> None:
-    pulls = HeldPulls()
-
-    def come_and_go() -> None:
-        for end in range(1, 20_001):
-            pulls.hold(held(start=end - 1))
-            assert len(pulls.arrived("orders", 0, end, 0)) == 1
-
-    assert kept_by(come_and_go) < 1_000_000
+@in_virtual_time
+async def test_requests_that_were_woken_do_not_pile_up_until_their_time() -> None:
+    polls = Polls()
+    tracemalloc.start()
+    try:
+        for _ in range(20_000):
+            polls.poll.wake([polls.hold("one")])
+            await asyncio.sleep(0)
+        polls.run.clear()
+        polls.of["mine"].abort("done")
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] < 4_000_000
+    finally:
+        tracemalloc.stop()
 
 
 steps = st.lists(
     st.one_of(
-        st.tuples(st.just("hold"), st.integers(0, 2), st.integers(0, 2), st.integers(1, 30)),
-        st.tuples(st.just("arrive"), st.integers(0, 2), st.just(0), st.just(0)),
-        st.tuples(st.just("expire"), st.just(0), st.just(0), st.integers(0, 40)),
-        st.tuples(st.just("lose"), st.integers(0, 2), st.just(0), st.just(0)),
+        st.tuples(st.just("hold"), st.integers(0, 2), st.sampled_from(["mine", "other"]), st.integers(1, 30)),
+        st.tuples(st.just("wake"), st.integers(0, 2), st.just("mine"), st.just(0)),
+        st.tuples(st.just("wait"), st.just(0), st.just("mine"), st.integers(0, 40)),
+        st.tuples(st.just("lose"), st.just(0), st.sampled_from(["mine", "other"]), st.just(0)),
     )
 )
 
 
 @given(steps)
-def test_every_pull_leaves_exactly_once(steps: list[tuple[str, int, int, int]]) -> None:
-    pulls = HeldPulls()
-    waiting: set[HeldPull] = set()
-    end = 0
-    for step, number, other, time in steps:
-        if step == "hold":
-            pull = held(queue=("orders", number), start=end, owner=str(other), deadline=time)
-            pulls.hold(pull)
-            waiting.add(pull)
-            continue
-        if step == "arrive":
-            end += 1
-            left = set(pulls.arrived("orders", number, end, 0))
-            assert left == {pull for pull in waiting if pull.queue[1] == number}
-        elif step == "expire":
-            left = set(pulls.expire(time))
-            assert left == {pull for pull in waiting if pull.deadline <= time}
-        else:
-            pulls.forget(str(number))
-            left = {pull for pull in waiting if pull.owner == str(number)}
-        waiting -= left
-        assert len(pulls) == len(waiting)
-        assert pulls.next_deadline == min((pull.deadline for pull in waiting), default=None)
+def test_every_request_leaves_exactly_once(steps: list[tuple[str, int, str, int]]) -> None:
+    async def story() -> None:
+        polls, waiting, lost = Polls(), dict[str, tuple[int, str, float]](), set[str]()
+        expected: list[str] = []
+        for number, (step, place, owner, time) in enumerate(steps):
+            now = polls.loop.time()
+            left = set[str]()
+            if step == "hold":
+                polls.hold(str(number), place=place, owner=owner, wait=time + 0.5)
+                waiting[str(number)] = place, owner, now + time + 0.5
+            elif step == "wake":
+                left = {name for name, (at, _, _) in waiting.items() if at == place}
+                polls.poll.wake(list(polls.poll.at("orders").get(place, ())))
+                await asyncio.sleep(0)
+            elif step == "wait":
+                await asyncio.sleep(time)
+                left = {name for name, (_, _, end) in waiting.items() if end < now + time}
+            else:
+                polls.poll.forget(polls.of[owner])
+                lost |= {name for name, (_, of, _) in waiting.items() if of == owner}
+            expected += left
+            for name in left | lost:
+                waiting.pop(name, None)
+            assert len(polls.poll) == len(waiting)
+        assert sorted(polls.run) == sorted(expected)
+
+    run_virtual(story)
