@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from bisect import bisect_left
+from collections.abc import Callable
 from typing import Protocol
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of, read_readable
@@ -265,15 +267,17 @@ class ConsumeQueue:
 
     def find_min(self, log_min: int) -> None:
         """Set `min_offset`: entries below it are holes, or point to deleted segments."""
-        low, high = self._first_file * FILE_ENTRIES, self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            physical, size, _ = self.entry(middle)
-            if size == HOLE_SIZE or (size > 0 and 0 <= physical < log_min):  # a negative one is damaged
-                low = middle + 1
-            else:
-                high = middle
-        self.min_offset = low
+
+        def is_there(offset: int) -> bool:
+            physical, size, _ = self.entry(offset)
+            return size != HOLE_SIZE and (size <= 0 or not 0 <= physical < log_min)  # a negative one is damaged
+
+        self.min_offset = self.first_where(is_there, self._first_file * FILE_ENTRIES, self.max_offset)
+
+    @staticmethod
+    def first_where(holds: Callable[[int], bool], low: int, high: int) -> int:
+        """The first offset of these of which that holds, and of all behind it; `high` without one."""
+        return bisect_left(range(high), True, low, high, key=holds)
 
     def drop_front(self) -> list[str]:
         """Forget the files whose entries are all below `min_offset`, but not the last file; return their paths."""

@@ -38,16 +38,14 @@ def offset_by_time(log: CommitLog, queue: ConsumeQueue | None, timestamp_ms: int
     """
     if queue is None:
         return 0
-    low, high = queue.min_offset, queue.max_offset
     # The upper boundary is the offset before the first one that was stored later.
     limit = timestamp_ms if boundary == "lower" else timestamp_ms + 1
-    while low < high:
-        middle = (low + high) // 2
-        stored_ms = stored_ms_at(log, queue.entry(middle)[0])
-        if stored_ms is None or stored_ms < limit:
-            low = middle + 1
-        else:
-            high = middle
+
+    def is_later(offset: int) -> bool:
+        stored_ms = stored_ms_at(log, queue.entry(offset)[0])
+        return stored_ms is not None and stored_ms >= limit
+
+    low = queue.first_where(is_later, queue.min_offset, queue.max_offset)
     if boundary == "lower":
         return low
     return low - 1 if low > queue.min_offset else 0
@@ -58,11 +56,4 @@ def offset_before(queue: ConsumeQueue, offset: int, position: float) -> int:
     high = min(offset, queue.max_offset)
     if queue.last_physical < position or high <= queue.min_offset or queue.entry(high - 1)[0] < position:
         return high
-    low = queue.min_offset
-    while low < high:
-        middle = (low + high) // 2
-        if queue.entry(middle)[0] < position:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return queue.first_where(lambda offset: queue.entry(offset)[0] >= position, queue.min_offset, high)
