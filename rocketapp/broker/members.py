@@ -14,6 +14,7 @@ import contextlib
 import itertools
 from collections.abc import Hashable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from rocketapp.broker.filtering import Filter, filter_of
 from rocketapp.model.names import is_retry_topic
@@ -38,21 +39,31 @@ class GroupMember:
     """Topic -> expression, as its last heartbeat said."""
 
 
-class ConsumerGroup:
+class Group:
+    """The members of one group, by their channels."""
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self.members: dict[Hashable, GroupMember] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}: {len(self.members)} members>"
+
+    def member_left(self) -> None:
+        """A member is gone, and others are there."""
+
+
+class ConsumerGroup(Group):
     """The members of one consumer group and what they subscribe to."""
 
     def __init__(self, name: str) -> None:
-        self.name = name
-        self.members: dict[Hashable, GroupMember] = {}
+        super().__init__(name)
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.filters: dict[str, Filter] = {}
         """Of each topic whose expression is legal."""
         self.difference: str = ""
         """How members subscribe differently, which loses messages; empty when they do not."""
         self.consume_type = self.message_model = self.consume_from = ""
-
-    def __repr__(self) -> str:
-        return f"<ConsumerGroup {self.name}: {len(self.members)} members, {len(self.subscriptions)} topics>"
 
     @property
     def is_broadcasting(self) -> bool:
@@ -74,6 +85,10 @@ class ConsumerGroup:
                     self.filters[topic] = filter_of(subscription)
         return topics_changed
 
+    def member_left(self) -> None:
+        if self.difference:
+            self.compare()
+
     def compare(self) -> None:
         """Look whether the members subscribe alike."""
         members = list(itertools.islice(self.members.values(), _MOST_COMPARED))
@@ -90,39 +105,29 @@ class ConsumerGroup:
         )
 
 
-class Consumers:
-    """All consumer groups that have members."""
+G = TypeVar("G", bound=Group)
+
+
+class Groups(Generic[G]):
+    """All groups of a kind that have members."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups: dict[str, G] = {}
         self._groups_of: dict[Hashable, set[str]] = {}
 
     def __repr__(self) -> str:
-        return f"<Consumers: {len(self._groups)} groups on {len(self._groups_of)} channels>"
+        return f"<{type(self).__name__}: {len(self._groups)} groups on {len(self._groups_of)} channels>"
 
-    def __iter__(self) -> Iterator[ConsumerGroup]:
+    def __iter__(self) -> Iterator[G]:
         return iter(self._groups.values())
 
-    def group(self, name: str) -> ConsumerGroup | None:
+    def group(self, name: str) -> G | None:
         return self._groups.get(name)
 
-    def register(self, channel: Hashable, member: GroupMember, data: ConsumerData) -> bool:
-        """Add or renew a member after its heartbeat. True if the group's members have to be notified."""
-        group = self._groups.get(data.group)
-        if group is None:
-            group = self._groups[data.group] = ConsumerGroup(data.group)
-        known = group.members.get(channel)
+    def _put(self, channel: Hashable, member: GroupMember, group: G) -> None:
+        self._groups[group.name] = group
         group.members[channel] = member
-        member.subscribes = {
-            each.topic: each.expression for each in data.subscriptions if not is_retry_topic(each.topic)
-        }
-        if known is None or known.subscribes != member.subscribes:
-            group.compare()
-        self._groups_of.setdefault(channel, set()).add(data.group)
-        group.consume_type, group.message_model = data.consume_type, data.message_model
-        group.consume_from = data.consume_from
-        topics_changed = group.subscribe(data.subscriptions)
-        return known is None or known.client_id != member.client_id or topics_changed
+        self._groups_of.setdefault(channel, set()).add(group.name)
 
     def unregister(self, channel: Hashable, group: str) -> bool:
         """Remove the client from one group. True if it was a member."""
@@ -133,10 +138,10 @@ class Consumers:
         groups.discard(group)
         if not groups:
             del self._groups_of[channel]
-        if not known.members:
+        if known.members:
+            known.member_left()
+        else:
             del self._groups[group]
-        elif known.difference:
-            known.compare()
         return True
 
     def close(self, channel: Hashable) -> list[str]:
@@ -149,48 +154,37 @@ class Consumers:
         return dict.fromkeys(silent).keys()
 
 
-class Producers:
+class Consumers(Groups[ConsumerGroup]):
+    """All consumer groups that have members."""
+
+    def register(self, channel: Hashable, member: GroupMember, data: ConsumerData) -> bool:
+        """Add or renew a member after its heartbeat. True if the group's members have to be notified."""
+        group = self.group(data.group) or ConsumerGroup(data.group)
+        known = group.members.get(channel)
+        self._put(channel, member, group)
+        member.subscribes = {
+            each.topic: each.expression for each in data.subscriptions if not is_retry_topic(each.topic)
+        }
+        if known is None or known.subscribes != member.subscribes:
+            group.compare()
+        group.consume_type, group.message_model = data.consume_type, data.message_model
+        group.consume_from = data.consume_from
+        topics_changed = group.subscribe(data.subscriptions)
+        return known is None or known.client_id != member.client_id or topics_changed
+
+
+class Producers(Groups[Group]):
     """All producer groups that have members."""
 
-    def __init__(self) -> None:
-        self._groups: dict[str, dict[Hashable, GroupMember]] = {}
-        self._groups_of: dict[Hashable, set[str]] = {}
+    def register(self, channel: Hashable, member: GroupMember, group: str) -> None:
+        self._put(channel, member, self.group(group) or Group(group))
 
-    def __repr__(self) -> str:
-        return f"<Producers: {len(self._groups)} groups>"
-
-    def members(self, group: str) -> list[GroupMember]:
-        return list(self._groups.get(group, {}).values())
-
-    def channels(self, group: str) -> list[Hashable]:
-        """The connections of a group's members."""
-        return list(self._groups.get(group, ()))
+    def members(self, group: str) -> Mapping[Hashable, GroupMember]:
+        """The members of a group, by their connections."""
+        known = self.group(group)
+        return {} if known is None else known.members
 
     def channel_of(self, client_id: str) -> Hashable | None:
         """The connection of this client, which may be in any group; None when no heartbeat named it."""
-        members = (each for group in self._groups.values() for each in group.items())
+        members = (each for group in self for each in group.members.items())
         return next((channel for channel, member in members if member.client_id == client_id), None)
-
-    def register(self, channel: Hashable, member: GroupMember, group: str) -> None:
-        self._groups.setdefault(group, {})[channel] = member
-        self._groups_of.setdefault(channel, set()).add(group)
-
-    def unregister(self, channel: Hashable, group: str) -> None:
-        members = self._groups.get(group)
-        if members is None or members.pop(channel, None) is None:
-            return
-        if not members:
-            del self._groups[group]
-        self._groups_of[channel].discard(group)
-        if not self._groups_of[channel]:
-            del self._groups_of[channel]
-
-    def close(self, channel: Hashable) -> None:
-        """Remove the members of a channel that has ended."""
-        for group in list(self._groups_of.get(channel, ())):
-            self.unregister(channel, group)
-
-    def silent_since(self, time: float) -> KeysView[Hashable]:
-        """Channels with a member that was not heard since then."""
-        members = (each for group in self._groups.values() for each in group.items())
-        return dict.fromkeys(channel for channel, member in members if member.heard < time).keys()

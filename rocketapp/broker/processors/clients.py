@@ -8,6 +8,8 @@ The short form of the heartbeat (IS_SUPPORT_HEART_BEAT_V2) is not offered, so ev
 
 from __future__ import annotations
 
+import contextlib
+
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import filter_of
 from rocketapp.broker.members import GroupMember
@@ -137,7 +139,5 @@ class ClientProcessor:
         fields = OfGroup(name).to_fields()
         for channel in list(group.members):
             assert isinstance(channel, Connection)
-            try:
+            with contextlib.suppress(ConnectionLostError):
                 channel.send_one_way(Command(Code.NOTIFY_CONSUMER_IDS_CHANGED, fields))
-            except ConnectionLostError:
-                continue

@@ -116,7 +116,7 @@ class GroupProcessor:
         members = self._core.producers.members(request.group)
         if not members:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{request.group}] not exist")
-        return statistics.encode_connections(map(_connection, members))
+        return statistics.encode_connections(map(_connection, members.values()))
 
     @answers(Code.QUERY_TOPICS_BY_CONSUMER, needs=(on_group("Get", field="group"),))
     def topics_of(self, connection: Connection, command: Command) -> Answer:

@@ -7,6 +7,7 @@ AbstractTransactionalMessageCheckListener). A half message arrives as a send: se
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from rocketapp.broker.core import Core
 from rocketapp.errors import ConnectionLostError
@@ -43,7 +44,7 @@ class TransactionProcessor:
         """Ask one member of each producer group about what it has left open, some in each turn of the loop."""
         core = self._core
         members = core.producers
-        due = core.halves.due(core.now_ms(), lambda group: bool(members.channels(group)))
+        due = core.halves.due(core.now_ms(), lambda group: bool(members.members(group)))
         for number, (half, record) in enumerate(due, 1):
             if number % MOST_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -56,13 +57,11 @@ class TransactionProcessor:
                 broker_name=core.config.name,
             )
             body = encode_record(record._replace(queue_offset=half.offset, physical_offset=half.physical))
-            channels = members.channels(half.group)
+            channels = list(members.members(half.group))
             if not channels:
                 continue
             # In turn: one that does not know the topic leaves it to the next.
             channel = channels[half.checks % len(channels)]
             assert isinstance(channel, Connection)
-            try:
+            with contextlib.suppress(ConnectionLostError):
                 channel.send_one_way(Command(Code.CHECK_TRANSACTION_STATE, question.to_fields(), body))
-            except ConnectionLostError:
-                continue

@@ -100,8 +100,8 @@ def test_producers_come_and_go() -> None:
     producers.register("channel", member("one"), "others")
     producers.register("second", member("two"), "makers")
     producers.unregister("second", "makers")
-    assert [member.client_id for member in producers.members("makers")] == ["one"]
+    assert [member.client_id for member in producers.members("makers").values()] == ["one"]
     producers.close("channel")
-    assert producers.members("makers") == producers.members("others") == []
+    assert producers.members("makers") == producers.members("others") == {}
     producers.unregister("channel", "makers")
     assert repr(producers) == "<Producers: 0 groups>"
