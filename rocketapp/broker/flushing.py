@@ -43,28 +43,6 @@ class _Waiting(NamedTuple):
     tell: Tell
 
 
-class _Reply:
-    """A reply that waits."""
-
-    __slots__ = ("_answer", "_command", "_connection", "_end", "_response")
-
-    def __init__(
-        self, connection: Connection, command: Command, response: Command, *, end: int, answer: Answer
-    ) -> None:
-        """`end`: of what the request has appended to the log; 0 if that is nothing."""
-        self._connection, self._command, self._response = connection, command, response
-        self._end, self._answer = end, answer
-
-    def tell(self, error: StoreError | None) -> None:
-        if self._connection.is_closed:
-            return
-        if error is None:
-            self._answer(self._end, self._connection, self._command, self._response)
-        else:
-            is_unknown = error.is_unknown or self._end > 0
-            self._connection.reply(response_of(self._command, StoreError(error.problem, is_unknown)))
-
-
 class Flusher:
     """The flushes of one store: one at a time, in a thread if there is one."""
 
@@ -188,8 +166,15 @@ class Flusher:
             check_answer(response)
             end = store.end_position if has_appended else 0
             position, answer = (end, self.answered) if is_sync and has_appended else (0, _reply)
-            reply = _Reply(connection, command, response, end=end, answer=answer)
-            waiting.append(_Waiting(position, self._changes, reply.tell))
+
+            def tell(error: StoreError | None) -> None:
+                if error is None:
+                    answer(end, connection, command, response)
+                else:
+                    problem = StoreError(error.problem, error.is_unknown or has_appended)
+                    connection.reply(response_of(command, problem))
+
+            waiting.append(_Waiting(position, self._changes, tell))
             self._are_waiting.set()
             return None
 
