@@ -163,7 +163,8 @@ class Core:
         problem = group_problem(name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        config = self.groups.ensure(name)
+        config = GroupConfig(name)
+        self.groups.put(config)
         self.save(None)
         return config
 

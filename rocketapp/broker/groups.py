@@ -111,14 +111,6 @@ class GroupTable(ConfigTable[GroupConfig]):
         for name in _SYSTEM_GROUPS:
             self._configs[name] = GroupConfig(name)
 
-    def ensure(self, name: str) -> GroupConfig:
-        """The group's configuration; an unknown group gets the defaults."""
-        config = self._configs.get(name)
-        if config is None:
-            config = GroupConfig(name)
-            self.put(config)
-        return config
-
     def _form(self, configs: Mapping[str, GroupConfig | None], version: dict[str, int]) -> dict[str, Any]:
         """As Java's broker saves it in subscriptionGroup.json."""
         return {

@@ -32,6 +32,7 @@ from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.wire.requests.admin import TopicConfig
 
 
 class Table(Protocol):
@@ -87,8 +88,10 @@ class Saving:
                 ) from None
 
         if self._topics[1].dirty:
+            topics = self._topics[1]
             for topic in store.topics():
-                self._topics[1].ensure(topic, max(store.queue_ids(topic)) + 1)
+                queues = max(store.queue_ids(topic)) + 1
+                topics.put(topics.get(topic) or TopicConfig(topic, queues, queues))
         offsets = self._offsets[1]
         if offsets.dirty and store.is_copy:
             offsets.dirty = offsets.is_known = False

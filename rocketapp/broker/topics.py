@@ -53,14 +53,6 @@ class TopicTable(ConfigTable[TopicConfig]):
     def system_names(self) -> list[str]:
         return sorted(self._system)
 
-    def ensure(self, topic: str, queues: int) -> TopicConfig:
-        """The topic with this name; a new one is readable and writable and has `queues` queues."""
-        config = self._configs.get(topic)
-        if config is None:
-            config = TopicConfig(name=topic, read_queues=queues, write_queues=queues, perm=READ_WRITE)
-            self.put(config)
-        return config
-
     def inherited(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
         """The configuration of a topic that a send creates; None if the default topic does not allow it."""
         default = self._configs.get(default_topic)

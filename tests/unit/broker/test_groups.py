@@ -6,13 +6,13 @@ from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.groups import GroupConfig, GroupTable
 
 
-def test_an_unknown_group_gets_the_defaults() -> None:
+def test_a_new_group_has_the_defaults() -> None:
     groups = GroupTable(DataVersion(0))
     groups.dirty = False
-    config = groups.ensure("billing")
+    groups.put(config := GroupConfig("billing"))
     assert (config.retry_max_times, config.retry_queues, config.consume_enable) == (16, 1, True)
     assert groups.dirty
-    assert groups.ensure("billing") is config
+    assert groups.get("billing") is config
 
 
 def test_what_this_broker_does_not_know_is_kept() -> None:
@@ -28,7 +28,7 @@ def test_what_this_broker_does_not_know_is_kept() -> None:
 
 def test_a_deleted_group_is_gone() -> None:
     groups = GroupTable(DataVersion(0))
-    groups.ensure("billing")
+    groups.put(GroupConfig("billing"))
     groups.dirty = False
     groups.delete("unknown")
     assert not groups.dirty

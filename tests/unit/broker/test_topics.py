@@ -42,12 +42,6 @@ def test_only_a_topic_with_the_right_to_be_inherited_is_inherited_from() -> None
     assert topics.inherited("orders", "unknown", 4) is None
 
 
-def test_an_existing_topic_is_not_created_again() -> None:
-    topics = table()
-    first = topics.ensure("%RETRY%billing", 1)
-    assert topics.ensure("%RETRY%billing", 5) is first
-
-
 @pytest.mark.parametrize("name", ["TBW102", "SCHEDULE_TOPIC_XXXX", "broker-a", "DefaultCluster", "rmq_sys_anything"])
 def test_system_topics_are_known_as_such(name: str) -> None:
     assert table().is_system(name)
