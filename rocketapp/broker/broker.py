@@ -1,6 +1,6 @@
 """The broker: its tables, its processors and its background loops.
 
-`open` recovers everything; nothing is served yet. `start` starts the loops. `stop` ends them, saves the tables
+To make one recovers everything; nothing is served yet. `start` starts the loops. `stop` ends them, saves the tables
 and closes the store. Each loop has one task. A failed round is reported, and the next round comes.
 """
 
@@ -14,21 +14,16 @@ from dataclasses import dataclass
 from random import Random
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.flushing import Flusher
-from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.permissions import Permissions
 from rocketapp.broker.pop import Pops
 from rocketapp.broker.pop_log import ReviveLog
-from rocketapp.broker.pop_modes import RequestModes
-from rocketapp.broker.pop_order import PopOrder
 from rocketapp.broker.processors.access import AccessProcessor
 from rocketapp.broker.processors.assignment import AssignmentProcessor
 from rocketapp.broker.processors.clients import ClientProcessor
@@ -103,18 +98,26 @@ class Broker:
     def __init__(
         self,
         *,
-        core: Core,
-        pops: Pops,
         files: Files,
-        index: KeyIndex,
-        saving: Saving,
-        lock_file: LockFile,
+        config: BrokerConfig,
+        clock: Clock,
+        random: Random,
         observe: Observe,
-        in_thread: bool,
-        pace: Pace,
+        in_thread: bool = False,
+        pace: Pace = USUAL_PACE,
     ) -> None:
-        self._core, self._saving, self._lock_file, self._observe = core, saving, lock_file, observe
-        self._pace, self._files, self._index = pace, files, index
+        """Recover the store, then the tables. Raises ConfigError when a file cannot be used.
+
+        `in_thread`: flushes and saves run in a thread, because disks can be slow.
+        """
+        self._files, self._observe, self._pace = files, observe, pace
+        store = MessageStore.open(files, config, clock, observe)
+        try:
+            saving, core = self._recover(store, config, clock, random, in_thread=in_thread)
+            index = self._index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
+        except BaseException:
+            store.close()
+            raise
         is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
         self._flusher = Flusher(core.store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
         core.save = self._flusher.save_names
@@ -133,7 +136,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._pulls = PullProcessor(core, loop)
-        self._pops, self._held_pops = pops, PopProcessor(core, pops, loop, self._handed_out)
+        self._held_pops = PopProcessor(core, self._pops, loop, self._handed_out)
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
@@ -162,42 +165,37 @@ class Broker:
     def __repr__(self) -> str:
         return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
 
-    @classmethod
-    def open(
-        cls,
-        *,
-        files: Files,
-        config: BrokerConfig,
-        clock: Clock,
-        random: Random,
-        observe: Observe,
-        in_thread: bool = False,
-        pace: Pace = USUAL_PACE,
-    ) -> Broker:
-        """Recover the store, then the tables. Raises ConfigError when a file cannot be used.
-
-        `in_thread`: flushes and saves run in a thread, because disks can be slow.
-        """
-        store = MessageStore.open(files, config, clock, observe)
-        try:
-            core, pops, saving, lock_file = _recover(
-                store, files, config=config, clock=clock, random=random, observe=observe, in_thread=in_thread
-            )
-            index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
-        except BaseException:
-            store.close()
-            raise
-        return cls(
-            core=core,
-            pops=pops,
-            files=files,
-            index=index,
-            saving=saving,
-            lock_file=lock_file,
-            observe=observe,
-            in_thread=in_thread,
-            pace=pace,
+    def _recover(
+        self, store: MessageStore, config: BrokerConfig, clock: Clock, random: Random, *, in_thread: bool
+    ) -> tuple[Saving, Core]:
+        """The tables of an open store, loaded from their files."""
+        files, observe, monotonic = self._files, self._observe, asyncio.get_running_loop().time
+        saving = self._saving = Saving(files, store, config, clock=clock, observe=observe)
+        locks = LockTable(config.lock_expiry)
+        lock_file = LockFile(files, locks, clock=clock, monotonic=monotonic, observe=observe, in_thread=in_thread)
+        self._lock_file = lock_file
+        lock_file.load(store)
+        progress = saving.offsets.transactions_progress()
+        core = self._core = Core(
+            config=config,
+            clock=clock,
+            random=random,
+            monotonic=monotonic,
+            store=store,
+            delays=DelayService(store, files, clock, observe),
+            timers=TimerService(store, files, clock, observe),
+            halves=HalfMessages(store, observe, timeout=config.transaction_timeout, progress=progress),
+            topics=saving.topics,
+            groups=saving.groups,
+            offsets=saving.offsets,
+            locks=locks,
+            save_locks=lock_file.save,
+            unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
         )
+        self._pops = Pops(core, ReviveLog(core, observe), saving.order)
+        saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
+        lock_file.save_now()
+        return saving, core
 
     # Serving.
 
@@ -517,63 +515,3 @@ class Broker:
 async def _in_turns(steps: Iterator[None]) -> None:
     for _ in steps:
         await asyncio.sleep(0)
-
-
-def _recover(
-    store: MessageStore,
-    files: Files,
-    *,
-    config: BrokerConfig,
-    clock: Clock,
-    random: Random,
-    observe: Observe,
-    in_thread: bool,
-) -> tuple[Core, Pops, Saving, LockFile]:
-    """The tables of an open store, loaded from their files."""
-    now = clock.now()
-    topics = TopicTable(
-        DataVersion(now),
-        cluster=config.cluster,
-        broker=config.name,
-        auto_create=config.auto_create_topics,
-        queues=config.topic_queues,
-    )
-    groups = GroupTable(DataVersion(now))
-    offsets = OffsetTable(DataVersion(now), None if store.is_copy else lambda: store.end_position)
-    locks, monotonic = LockTable(config.lock_expiry), asyncio.get_running_loop().time
-    order = PopOrder(lambda: store.end_position)
-    saving = Saving(
-        files,
-        clock=clock,
-        observe=observe,
-        topics=topics,
-        groups=groups,
-        offsets=offsets,
-        modes=RequestModes(),
-        order=order,
-    )
-    saving.load(store)
-    lock_file = LockFile(files, locks, clock=clock, monotonic=monotonic, observe=observe, in_thread=in_thread)
-    lock_file.load(store)
-    core = Core(
-        config=config,
-        clock=clock,
-        random=random,
-        monotonic=monotonic,
-        store=store,
-        delays=DelayService(store, files, clock, observe),
-        timers=TimerService(store, files, clock, observe),
-        halves=HalfMessages(
-            store, observe, timeout=config.transaction_timeout, progress=offsets.transactions_progress()
-        ),
-        topics=topics,
-        groups=groups,
-        offsets=offsets,
-        locks=locks,
-        save_locks=lock_file.save,
-        unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
-    )
-    pops = Pops(core, ReviveLog(core, observe), order)
-    saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
-    lock_file.save_now()
-    return core, pops, saving, lock_file

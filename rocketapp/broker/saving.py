@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
@@ -30,6 +31,7 @@ from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
+from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.wire.requests.admin import TopicConfig
@@ -47,33 +49,34 @@ class Table(Protocol):
 
 
 class Saving:
-    """Loads the tables once and saves them whenever they changed."""
+    """The tables: loads them once and saves them whenever they changed."""
 
     def __init__(
-        self,
-        files: Files,
-        *,
-        clock: Clock,
-        observe: Observe,
-        topics: TopicTable,
-        groups: GroupTable,
-        offsets: OffsetTable,
-        modes: RequestModes,
-        order: PopOrder,
+        self, files: Files, store: MessageStore, config: BrokerConfig, *, clock: Clock, observe: Observe
     ) -> None:
-        self._files, self._clock, self._observe = files, clock, observe
-        self._topics = (ConfigFile(files, TOPICS, observe), topics)
-        self._groups = (ConfigFile(files, GROUPS, observe), groups)
-        self._offsets = (ConfigFile(files, CONSUMER_OFFSETS, observe), offsets)
-        self._modes = (ConfigFile(files, REQUEST_MODES, observe), modes)
-        self._order = (ConfigFile(files, POP_ORDER, observe), order)
-        self.modes: RequestModes = modes
+        """Load the tables. ConfigError names the file that cannot be read, and how to repair it."""
+        self._clock, self._observe = clock, observe
+        version = partial(DataVersion, clock.now())
+        self.topics: TopicTable = TopicTable(
+            version(),
+            cluster=config.cluster,
+            broker=config.name,
+            auto_create=config.auto_create_topics,
+            queues=config.topic_queues,
+        )
+        self.groups: GroupTable = GroupTable(version())
+        self.offsets: OffsetTable = OffsetTable(version(), None if store.is_copy else lambda: store.end_position)
+        self.modes: RequestModes = RequestModes()
+        self.order: PopOrder = PopOrder(lambda: store.end_position)
+        self._topics = (ConfigFile(files, TOPICS, observe), self.topics)
+        self._groups = (ConfigFile(files, GROUPS, observe), self.groups)
+        self._offsets = (ConfigFile(files, CONSUMER_OFFSETS, observe), self.offsets)
+        self._modes = (ConfigFile(files, REQUEST_MODES, observe), self.modes)
+        self._order = (ConfigFile(files, POP_ORDER, observe), self.order)
+        self._load(store)
 
-    def load(self, store: MessageStore) -> None:
-        """Fill the tables. ConfigError names the file that cannot be read, and how to repair it.
-
-        When the files are missing, the topics are taken from the store. Groups begin anew, which is reported.
-        """
+    def _load(self, store: MessageStore) -> None:
+        """When the files are missing, the topics are taken from the store. Groups begin anew, which is reported."""
         for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
             saved = file.load()
             if saved is None:
@@ -87,12 +90,10 @@ class Saving:
                     f"cannot be used: {error}. Put back its .bak, or move it away to begin without it",
                 ) from None
 
-        if self._topics[1].dirty:
-            topics = self._topics[1]
-            for topic in store.topics():
-                queues = max(store.queue_ids(topic)) + 1
-                topics.put(topics.get(topic) or TopicConfig(topic, queues, queues))
-        offsets = self._offsets[1]
+        for topic in store.topics() if self.topics.dirty else ():
+            queues = max(store.queue_ids(topic)) + 1
+            self.topics.put(self.topics.get(topic) or TopicConfig(topic, queues, queues))
+        offsets = self.offsets
         if offsets.dirty and store.is_copy:
             offsets.dirty = offsets.is_known = False
         elif offsets.dirty and store.topics():
@@ -102,7 +103,7 @@ class Saving:
                     f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
                 )
             )
-        for described in (offsets, self._order[1]):
+        for described in (offsets, self.order):
             end = math.inf if described.position is None else described.position
             described.clamp(partial(store.offset_before, end))
 
@@ -127,8 +128,8 @@ class Saving:
 
     def names_written(self) -> None:
         """What `names_to_save` returned has ended well."""
-        for _, table in (self._topics, self._groups):
-            table.written()
+        self.topics.written()
+        self.groups.written()
 
     def undo_names(self) -> None:
         """Take back the changes of topics and groups that are not on disk."""
@@ -147,7 +148,7 @@ class Saving:
         """What `offsets_to_save` returned was not called: all of it is to be saved still."""
         for _, table in (self._offsets, self._modes, self._order):
             table.dirty = True
-        self._offsets[1].dirty = self._offsets[1].is_known
+        self.offsets.dirty = self.offsets.is_known
 
     def _to_save(self, *tables: tuple[ConfigFile, Table]) -> Callable[[], None] | None:
         now = self._clock.now()

@@ -92,7 +92,7 @@ class EmbeddedBroker:
         _check_role(self._config)
         files = self._files or (MemoryFiles(MOST_MEMORY_BYTES) if self._memory else DirectoryFiles(self._config.dir))
         try:
-            broker = Broker.open(
+            broker = Broker(
                 files=files,
                 config=self._config,
                 clock=self._clock,

@@ -119,7 +119,7 @@ def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets() -> None:
     files, clock = Refusing(), SetClock(START)
 
     async def story() -> None:
-        broker = WholeBroker.open(
+        broker = WholeBroker(
             files=files,
             config=BrokerConfig(flush_interval=0.01),
             clock=clock,
