@@ -124,11 +124,11 @@ class Broker:
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
         self._retention = Retention(
-            core.store,
+            store,
             index,
             files,
-            core.config,
-            clock=core.clock,
+            config,
+            clock=clock,
             observe=observe,
             run=run,
             first_waiting=core.first_waiting,

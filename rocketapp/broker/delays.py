@@ -49,6 +49,18 @@ def held_back(record: Record, topic: str, queue_id: int, own: Mapping[str, str])
     return record._replace(topic=topic, queue_id=queue_id, raw_properties=names.appended(record.raw_properties, own))
 
 
+def read_held_back(store: MessageStore, topic: str, queue_id: int, offset: int, observe: Observe) -> Record | None:
+    """The record that waits there, for its real queue; None, which is reported, if it cannot be read."""
+    data = store.message(topic, queue_id, offset)
+    if data is None:
+        return None
+    waiting = decode_record(data)
+    record = restored(waiting)
+    if record is None:
+        observe(RecordDamaged(topic, queue_id, offset, waiting.physical_offset))
+    return record
+
+
 def restored(record: Record) -> Record | None:
     """The record for its real queue; None if it does not name a legal one."""
     properties = names.decode(record.raw_properties)
@@ -182,8 +194,8 @@ class DelayService:
     def _head(self, level: int, now_ms: int) -> int | None:
         """When the first waiting message of a level is due."""
         offset = self._first(level)
-        tags_code = self._store.tags_code_at(SCHEDULE_TOPIC, level - 1, offset)
-        return None if tags_code is None else self._due(level, offset, tags_code, now_ms)
+        entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
+        return None if entry is None else self._due(level, offset, entry[2], now_ms)
 
     def _first(self, level: int) -> int:
         offset = max(self._offsets[level], self._store.min_offset(SCHEDULE_TOPIC, level - 1))
@@ -211,7 +223,7 @@ class DelayService:
             entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
             if entry is None or self._due(level, offset, entry[2], now_ms) > now_ms:
                 break
-            record = self._read(level, offset)
+            record = read_held_back(self._store, SCHEDULE_TOPIC, level - 1, offset, self._observe)
             if self._is_later(level, offset, entry, now_ms):
                 break
             if record is not None:
@@ -223,17 +235,6 @@ class DelayService:
             self._needs = self._store.end_position
             self._write_progress()
         return offset - start
-
-    def _read(self, level: int, offset: int) -> Record | None:
-        """The record for the real queue; None, which is reported, if it cannot be read."""
-        data = self._store.message(SCHEDULE_TOPIC, level - 1, offset)
-        if data is None:
-            return None
-        waiting = decode_record(data)
-        record = restored(waiting)
-        if record is None:
-            self._observe(RecordDamaged(SCHEDULE_TOPIC, level - 1, offset, waiting.physical_offset))
-        return record
 
     def _is_later(self, level: int, offset: int, entry: tuple[int, int, int], now_ms: int) -> bool:
         """Whether reading has made the entry again, and it is not due yet."""

@@ -16,17 +16,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from rocketapp.broker.delays import held_back, restored
+from rocketapp.broker.delays import held_back, read_held_back
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError
-from rocketapp.model.event import Observe, RecordDamaged
+from rocketapp.model.event import Observe
 from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.record import Record
 from rocketapp.wire.requests.transactions import EndTransaction
 
 MOST_CHECKS = 15
@@ -151,11 +151,7 @@ class HalfMessages:
 
     def _real(self, half: OpenHalf) -> Record | None:
         """The message as its consumers get it; None when the log does not have it any more."""
-        data = self._store.message(HALF_TOPIC, 0, half.offset)
-        record = None if data is None else restored(decode_record(data))
-        if data is not None and record is None:
-            self._observe(RecordDamaged(HALF_TOPIC, 0, half.offset, half.physical))
-        return record
+        return read_held_back(self._store, HALF_TOPIC, 0, half.offset, self._observe)
 
     def _close(self, half: OpenHalf, last: Record | None) -> None:
         """Store the end of a half message, behind the message itself if it goes anywhere."""

@@ -11,7 +11,7 @@ Time is an argument. Java: PopMessageProcessor, AckMessageProcessor, ChangeInvis
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core, Host
@@ -121,12 +121,7 @@ class Pops:
         found: list[_Found] = []
         free: list[int] = []
         count = size = rest = misses = 0
-        for queue in self._queues(request):
-            if request.order:
-                free_ms = self._order.free_ms(_in_order(request, queue), request.attempt_id)
-                if free_ms > now_ms:
-                    free.append(free_ms)
-                    continue
+        for queue in self._free_queues(request, now_ms, free):
             most = request.max_messages - count if size < MOST_BYTES and misses < _MOST_MISSES else 0
             taken, left, goes_on = self._take(request, queue, most, wanted)
             rest, misses = rest + left, misses + goes_on
@@ -166,12 +161,7 @@ class Pops:
         In order: also when the first of the queues is free whose messages are hidden; 0: none is waited for.
         """
         core, free = self._core, list[int]()
-        for queue in self._queues(request):
-            if request.order:
-                free_ms = self._order.free_ms(_in_order(request, queue), request.attempt_id)
-                if free_ms > now_ms:
-                    free.append(free_ms)
-                    continue
+        for queue in self._free_queues(request, now_ms, free):
             if core.store.max_offset(queue.topic, queue.queue_id) > self._begin_of(request.group, *queue[1:]):
                 return True, 0
         return False, min(free, default=0)
@@ -179,6 +169,15 @@ class Pops:
     def _begin_of(self, group: str, topic: str, queue_id: int) -> int:
         """The offset of the first message that the group has not got, if there is one: older ones may have expired."""
         return max(self._core.done_to(group, topic, queue_id), self._core.store.min_offset(topic, queue_id))
+
+    def _free_queues(self, request: PopRequest, now_ms: int, free: list[int]) -> Iterator[_Queue]:
+        """Those to look at whose messages are not hidden, in order; when the others are free is added to `free`."""
+        for queue in self._queues(request):
+            free_ms = self._order.free_ms(_in_order(request, queue), request.attempt_id) if request.order else 0
+            if free_ms > now_ms:
+                free.append(free_ms)
+            else:
+                yield queue
 
     def _queues(self, request: PopRequest) -> list[_Queue]:
         """The queues to look at, in this order."""

@@ -444,16 +444,14 @@ class MessageStore:
         return record_at(self._log, self._queues, physical_offset)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """Physical offset, size and tags code of a message; None if the queue does not have it."""
+        """Physical offset, size and tags code of a message; None if the queue does not have it.
+
+        For a delayed one the code is the time when it is due, in milliseconds since 1970.
+        """
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return None
         return queue.entry(offset)
-
-    def tags_code_at(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """The tags code of a message. For a delayed one it is the time when it is due, in milliseconds since 1970."""
-        entry = self.entry(topic, queue_id, offset)
-        return None if entry is None else entry[2]
 
     def topics(self) -> set[str]:
         """The topics that hold, or once held, messages."""

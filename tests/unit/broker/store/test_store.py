@@ -32,7 +32,7 @@ def test_a_message_is_stored_with_its_offsets_and_time() -> None:
     assert decode_record(data) == record(b"three")._replace(
         queue_offset=1, physical_offset=third.physical, stored_ms=1_700_000_000_123
     )
-    assert store.tags_code_at("T", 0, 0) == tags_code("paid")
+    assert store.entry("T", 0, 0)[2] == tags_code("paid")
     assert (store.queue_ids("T"), store.topics()) == ([0, 1], {"T"})
 
 
@@ -95,7 +95,7 @@ def test_a_delayed_message_is_due_after_its_level_also_when_the_clock_went_back(
     store.append(record(topic=SCHEDULE_TOPIC, queue_id=2))
     clock.time = 1000.0
     store.append(record(topic=SCHEDULE_TOPIC, queue_id=2))
-    assert [store.tags_code_at(SCHEDULE_TOPIC, 2, offset) for offset in (0, 1)] == [2_010_000, 1_010_000]
+    assert [store.entry(SCHEDULE_TOPIC, 2, offset)[2] for offset in (0, 1)] == [2_010_000, 1_010_000]
 
 
 @pytest.mark.parametrize(

@@ -214,7 +214,7 @@ def test_a_tag_is_found_behind_a_lost_page() -> None:
     for number in range(300):
         store.append(record(b"%d" % number, tag="paid"))
     store.flush()
-    code = store.tags_code_at("T", 0, 0)
+    code = store.entry("T", 0, 0)[2]
     disk.open("consumequeue/T/0/00000000000000000000").write(bytes(4096), 0)
     found = store.read("T", 0, 0, max_messages=32, max_bytes=1 << 20, matches=lambda each: each == code)
     assert found.count == 32
