@@ -5,13 +5,14 @@ It contains values and tables only; the timers are in `broker`.
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.groups import GroupConfig, GroupTable
@@ -189,7 +190,7 @@ class Core:
         first = store.end_position if known is None else known.first_position
         if known is None and any(store.max_offset(config.name, queue_id) for queue_id in range(config.write_queues)):
             first = 0  # what is stored although no topic has it is not given up
-        config = dataclasses.replace(config, first_position=first)
+        config = replace(config, first_position=first)
         self.topics.put(config)
         self.save(None)
         if known is None:
@@ -203,4 +204,4 @@ class Core:
         if min(topic.read_queues, topic.write_queues) >= queues:
             return topic
         read_queues, write_queues = max(topic.read_queues, queues), max(topic.write_queues, queues)
-        return self.put_topic(dataclasses.replace(topic, read_queues=read_queues, write_queues=write_queues))
+        return self.put_topic(replace(topic, read_queues=read_queues, write_queues=write_queues))

@@ -7,9 +7,10 @@ The saved form is Apache's topics.json.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from msgspec.structs import replace
 
 from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
@@ -59,7 +60,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         if default is None or not default.perm & PERM_INHERIT:
             return None
         queues = 1 if is_retry_topic(topic) else max(0, min(queues, default.write_queues))
-        return dataclasses.replace(
+        return replace(
             default,
             name=topic,
             read_queues=queues,

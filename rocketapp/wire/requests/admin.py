@@ -11,9 +11,7 @@ KVTable, GroupList, SubscriptionGroupWrapper.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -23,72 +21,52 @@ from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
-from rocketapp.wire.fields import Header, java_names
-from rocketapp.wire.lenient_json import dump, int64_of, text_of
+from rocketapp.wire.fields import Header, Int32, java_names
+from rocketapp.wire.lenient_json import dump, text_of
 
 SINGLE_TAG = "SINGLE_TAG"
 _READ_WRITE = PERM_READ | PERM_WRITE
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
+class TopicConfig(
+    msgspec.Struct,
+    frozen=True,
+    rename=java_names(
+        name="topicName",
+        read_queues="readQueueNums",
+        write_queues="writeQueueNums",
+        filter_type="topicFilterType",
+        sys_flag="topicSysFlag",
+    ),
+):
     """How a broker keeps one topic."""
 
     name: str
-    read_queues: int = 16
-    write_queues: int = 16
-    perm: int = _READ_WRITE
+    read_queues: Int32 = 16
+    write_queues: Int32 = 16
+    perm: Int32 = _READ_WRITE
     filter_type: str = SINGLE_TAG
-    sys_flag: int = 0
+    sys_flag: Int32 = 0
     order: bool = False
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = {}
     first_position: int = 0
     """Where the log ended when an embedded broker made it: no message of it lies before. 0: that is not known."""
 
     def to_json(self) -> dict[str, Any]:
         """The members that Java writes, on the wire and in topics.json, and one that it passes over."""
-        return {
-            "attributes": dict(self.attributes),
-            **({"firstPosition": self.first_position} if self.first_position else {}),
-            "order": self.order,
-            "perm": self.perm,
-            "readQueueNums": self.read_queues,
-            "topicFilterType": self.filter_type,
-            "topicName": self.name,
-            "topicSysFlag": self.sys_flag,
-            "writeQueueNums": self.write_queues,
-        }
+        members: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.first_position:
+            del members["firstPosition"]
+        return members
 
     @classmethod
     def from_json(cls, members: object) -> TopicConfig:
         """From decoded members; missing ones get Java's defaults. Raises ValueError for illegal members."""
-        if not isinstance(members, Mapping) or not isinstance(members.get("topicName"), str):
-            raise ValueError("a topic's configuration has a topicName")
-        known: Mapping[str, Any] = members
-        attributes = known.get("attributes") or {}
-        filter_type = known.get("topicFilterType") or SINGLE_TAG
-        if not isinstance(attributes, Mapping) or not isinstance(filter_type, str):
-            raise ValueError(f"attributes or topicFilterType of topic {known['topicName']} are of the wrong type")
-        if not all(isinstance(text, str) for item in attributes.items() for text in item):
-            raise ValueError(f"attributes of topic {known['topicName']} are not all strings")
-        return cls(
-            known["topicName"],
-            _number(known, "readQueueNums", 16),
-            _number(known, "writeQueueNums", 16),
-            _number(known, "perm", _READ_WRITE),
-            filter_type,
-            _number(known, "topicSysFlag", 0),
-            bool(known.get("order")),
-            dict(attributes),
-            int64_of(known.get("firstPosition", 0)),
-        )
-
-
-def _number(members: Mapping[str, Any], name: str, default: int) -> int:
-    value = members.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not -(2**31) <= value < 2**31:
-        raise ValueError(f"{name} of topic {members['topicName']}: {value!r} is not a 32-bit number")
-    return value
+        given = members.items() if isinstance(members, Mapping) else ()
+        try:
+            return msgspec.convert({name: value for name, value in given if value is not None}, cls)
+        except msgspec.ValidationError as error:
+            raise ValueError(f"configuration of a topic: {error}") from None
 
 
 def encode_topic_config(config: TopicConfig) -> bytes:
@@ -158,7 +136,7 @@ class UpdateTopicRequest(NamedTuple):
         """The configuration of the topic after this request."""
         attributes = {**(existing.attributes if existing is not None else {}), **self.attribute_changes}
         kept = {name: value for name, value in attributes.items() if value is not None}
-        return dataclasses.replace(self.config, attributes=kept)
+        return msgspec.structs.replace(self.config, attributes=kept)
 
 
 def _attribute_changes(text: str) -> dict[str, str | None]:

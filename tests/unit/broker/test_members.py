@@ -104,4 +104,4 @@ def test_producers_come_and_go() -> None:
     producers.close("channel")
     assert producers.members("makers") == producers.members("others") == {}
     producers.unregister("channel", "makers")
-    assert repr(producers) == "<Producers: 0 groups>"
+    assert repr(producers) == "<Producers: 0 groups on 0 channels>"
