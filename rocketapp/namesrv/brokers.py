@@ -16,8 +16,7 @@ from rocketapp.namesrv.name_server import RouteSource
 from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.registration import HA_ADDRESS, BrokerRequest, Registered, TopicQueues, decode_topics
 
@@ -172,18 +171,18 @@ class RegistrationProcessor:
     def __init__(self, brokers: BrokerTable) -> None:
         self._brokers = brokers
 
-    @answers(Code.REGISTER_BROKER, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.REGISTER_BROKER, needs=CHANGE_CLUSTER)
     def register(self, connection: Connection, command: Command) -> Answer:
         request, ha_address = BrokerRequest.from_fields(command.fields), (command.fields or {}).get(HA_ADDRESS, "")
         answer = self._brokers.register(request, ha_address, command.body, connection)
         return Command.response(command, ResponseCode.SUCCESS, fields=answer.to_fields(), body=b'{"table":{}}')
 
-    @answers(Code.UNREGISTER_BROKER, needs=CHANGE_CLUSTER, reads=BrokerRequest)
+    @answers(RequestCode.UNREGISTER_BROKER, needs=CHANGE_CLUSTER, reads=BrokerRequest)
     def unregister(self, request: BrokerRequest) -> Answer:
         self._brokers.unregister(request)
         return DONE
 
-    @answers(Code.QUERY_DATA_VERSION, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.QUERY_DATA_VERSION, needs=CHANGE_CLUSTER)
     def version(self, connection: Connection, command: Command) -> Answer:
         """Whatever version its topics have, it may register: an equal table costs nothing here."""
         return Command.response(command, ResponseCode.SUCCESS, fields={"changed": "true"}, body=b"{}")

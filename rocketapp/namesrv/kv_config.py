@@ -15,8 +15,7 @@ from rocketapp.errors import BrokerError, StoreError
 from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 
 MOST_BYTES = 1_048_576
@@ -44,14 +43,14 @@ class KvConfig:
     def __repr__(self) -> str:
         return f"<KvConfig of {len(self._table)} namespaces>"
 
-    @answers(Code.PUT_KV_CONFIG, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.PUT_KV_CONFIG, needs=CHANGE_CLUSTER)
     def put(self, connection: Connection, command: Command) -> Answer:
         space, key = _place(command)
         value = read.text(command.fields, "value")
         keys = {**self._table.get(space, {}), key: value}
         return self._change({**self._table, space: keys})
 
-    @answers(Code.GET_KV_CONFIG, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_KV_CONFIG, needs=SEE_CLUSTER)
     def get(self, connection: Connection, command: Command) -> Answer:
         space, key = _place(command)
         value = self._table.get(space, {}).get(key)
@@ -59,14 +58,14 @@ class KvConfig:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space} Key: {key}")
         return {"value": value}
 
-    @answers(Code.DELETE_KV_CONFIG, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.DELETE_KV_CONFIG, needs=CHANGE_CLUSTER)
     def delete(self, connection: Connection, command: Command) -> Answer:
         space, key = _place(command)
         keys = {name: value for name, value in self._table.get(space, {}).items() if name != key}
         table = {**self._table, space: keys}
         return self._change({name: keys for name, keys in table.items() if keys})
 
-    @answers(Code.GET_KVLIST_BY_NAMESPACE, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_KVLIST_BY_NAMESPACE, needs=SEE_CLUSTER)
     def all_of(self, connection: Connection, command: Command) -> Answer:
         space = read.text(command.fields, "namespace")
         if space not in self._table:

@@ -28,8 +28,7 @@ from rocketapp.transport.answers import (
 )
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route, encode_topic_list
 
@@ -57,7 +56,7 @@ class NameServer:
     def __repr__(self) -> str:
         return f"<NameServer of {len(self._source.topics())} topics>"
 
-    @answers(Code.GET_ROUTEINFO_BY_TOPIC, needs=FOR_EVERYBODY, reads=RouteRequest)
+    @answers(RequestCode.GET_ROUTEINFO_BY_TOPIC, needs=FOR_EVERYBODY, reads=RouteRequest)
     def route(self, request: RouteRequest) -> Answer:
         topic = request.topic
         route = self._source.route(topic)
@@ -71,37 +70,37 @@ class NameServer:
             route = TopicRoute(tuple(map(self._wiped_off, route.queues)), route.brokers, route.order_conf)
         return encode_route(route)
 
-    @answers(Code.GET_BROKER_CLUSTER_INFO, needs=FOR_EVERYBODY)
+    @answers(RequestCode.GET_BROKER_CLUSTER_INFO, needs=FOR_EVERYBODY)
     def cluster_info(self, connection: Connection, command: Command) -> Answer:
         return encode_cluster_info(self._source.brokers())
 
-    @answers(Code.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=KEYS_ARE_ENOUGH)
     def topic_list(self, connection: Connection, command: Command) -> Answer:
         return encode_topic_list(self._source.topics())
 
-    @answers(Code.DELETE_TOPIC_IN_NAMESRV, needs=(on_topic("Delete"),))
+    @answers(RequestCode.DELETE_TOPIC_IN_NAMESRV, needs=(on_topic("Delete"),))
     def delete_topic(self, connection: Connection, command: Command) -> Answer:
         """Do nothing: routes come from the broker, and a topic disappears when the broker deletes it."""
         read.text(command.fields, "topic")
         return DONE
 
-    @answers(Code.GET_TOPICS_BY_CLUSTER, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_TOPICS_BY_CLUSTER, needs=KEYS_ARE_ENOUGH)
     def topics_by_cluster(self, connection: Connection, command: Command) -> Answer:
         topics = self._source.topics(read.text(command.fields, "cluster"))
         return encode_topic_list(topics)
 
-    @answers(Code.GET_NAMESRV_CONFIG, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_NAMESRV_CONFIG, needs=SEE_CLUSTER)
     def config(self, connection: Connection, command: Command) -> Answer:
         """What Apache's admin tool shows; there is nothing to set."""
         host, _, port = connection.local.rpartition(":")
         return f"bindAddress={host.strip('[]')}\nlistenPort={port}\norderMessageEnable=false\n".encode()
 
-    @answers(Code.WIPE_WRITE_PERM_OF_BROKER, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.WIPE_WRITE_PERM_OF_BROKER, needs=CHANGE_CLUSTER)
     def wipe_write_perm(self, connection: Connection, command: Command) -> Answer:
         """From now on routes say that nothing may be written, until `add_write_perm` or a restart."""
         return self._set_wiped(command, True, "wipeTopicCount")
 
-    @answers(Code.ADD_WRITE_PERM_OF_BROKER, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.ADD_WRITE_PERM_OF_BROKER, needs=CHANGE_CLUSTER)
     def add_write_perm(self, connection: Connection, command: Command) -> Answer:
         return self._set_wiped(command, False, "addTopicCount")
 
@@ -117,7 +116,7 @@ class NameServer:
         is_wiped = queues.broker_name in self._wiped
         return dataclasses.replace(queues, perm=queues.perm & ~PERM_WRITE) if is_wiped else queues
 
-    @answers(Code.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=KEYS_ARE_ENOUGH)
     def system_topics(self, connection: Connection, command: Command) -> Answer:
         """The names of clusters and brokers, which are system topics."""
         brokers = self._source.brokers()

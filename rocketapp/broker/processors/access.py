@@ -23,8 +23,7 @@ from rocketapp.errors import BrokerError, StoreError
 from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 
 _Body = TypeVar("_Body")
@@ -84,22 +83,22 @@ class AccessProcessor:
 
     # What is shown.
 
-    @answers(Code.AUTH_GET_USER, needs=SEE_CLUSTER)
+    @answers(RequestCode.AUTH_GET_USER, needs=SEE_CLUSTER)
     def user(self, connection: Connection, command: Command) -> Answer:
         found = self._user(read.text(command.fields, "username"))
         return _shown(found)
 
-    @answers(Code.AUTH_LIST_USER, needs=SEE_CLUSTER)
+    @answers(RequestCode.AUTH_LIST_USER, needs=SEE_CLUSTER)
     def users(self, connection: Connection, command: Command) -> Answer:
         part = read.text(command.fields, "filter", "")
         found = [user for user in self.permissions.saved.users if part in user.username]
         return _shown(sorted(found, key=lambda user: user.username))
 
-    @answers(Code.AUTH_GET_ACL, needs=SEE_CLUSTER)
+    @answers(RequestCode.AUTH_GET_ACL, needs=SEE_CLUSTER)
     def acl(self, connection: Connection, command: Command) -> Answer:
         return _shown(self._acl(read.text(command.fields, "subject")))
 
-    @answers(Code.AUTH_LIST_ACL, needs=SEE_CLUSTER)
+    @answers(RequestCode.AUTH_LIST_ACL, needs=SEE_CLUSTER)
     def acls(self, connection: Connection, command: Command) -> Answer:
         subject, resource = (read.text(command.fields, name, "") for name in ("subjectFilter", "resourceFilter"))
         found = [_only(acl, resource) for acl in self.permissions.saved.acls if subject in acl.subject]
@@ -107,7 +106,7 @@ class AccessProcessor:
 
     # What is changed.
 
-    @answers(Code.AUTH_CREATE_USER, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.AUTH_CREATE_USER, needs=CHANGE_CLUSTER)
     @_changes
     def create_user(self, command: Command) -> Saved:
         name, info = read.text(command.fields, "username", ""), _body(command, _UserInfo)
@@ -120,7 +119,7 @@ class AccessProcessor:
         saved = self.permissions.saved
         return replace(saved, users=[*saved.users, user])
 
-    @answers(Code.AUTH_UPDATE_USER, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.AUTH_UPDATE_USER, needs=CHANGE_CLUSTER)
     @_changes
     def update_user(self, command: Command) -> Saved:
         user = self._user(read.text(command.fields, "username"))
@@ -131,7 +130,7 @@ class AccessProcessor:
         saved = self.permissions.saved
         return replace(saved, users=[changed if each is user else each for each in saved.users])
 
-    @answers(Code.AUTH_DELETE_USER, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.AUTH_DELETE_USER, needs=CHANGE_CLUSTER)
     @_changes
     def delete_user(self, command: Command) -> Saved:
         name, saved = read.text(command.fields, "username"), self.permissions.saved
@@ -141,7 +140,7 @@ class AccessProcessor:
         users = [each for each in saved.users if each.username != name]
         return Saved(users, [acl for acl in saved.acls if acl.subject != f"User:{name}"])
 
-    @answers(Code.AUTH_CREATE_ACL, Code.AUTH_UPDATE_ACL, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.AUTH_CREATE_ACL, RequestCode.AUTH_UPDATE_ACL, needs=CHANGE_CLUSTER)
     @_changes
     def update_acl(self, command: Command) -> Saved:
         """Entries about the same resource are replaced, others stay."""
@@ -157,7 +156,7 @@ class AccessProcessor:
         others = [each for each in saved.acls if each.subject != subject]
         return replace(saved, acls=[*others, Acl(subject, list(policies.values()))])
 
-    @answers(Code.AUTH_DELETE_ACL, needs=CHANGE_CLUSTER)
+    @answers(RequestCode.AUTH_DELETE_ACL, needs=CHANGE_CLUSTER)
     @_changes
     def delete_acl(self, command: Command) -> Saved:
         """Without a resource all policies of the subject."""

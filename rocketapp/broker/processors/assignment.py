@@ -18,8 +18,7 @@ from rocketapp.model.names import is_retry_topic
 from rocketapp.state.allocation import AVERAGE, ByCircle, sorted_members
 from rocketapp.transport.answers import DONE, KEYS_ARE_ENOUGH, REFUSES, Answer, answers
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.assignment import (
     ALL_QUEUES,
@@ -40,7 +39,7 @@ class AssignmentProcessor:
     def __init__(self, core: Core, modes: RequestModes) -> None:
         self._core, self._modes = core, modes
 
-    @answers(Code.QUERY_ASSIGNMENT, needs=KEYS_ARE_ENOUGH, reads=AssignmentQuestion.decode)
+    @answers(RequestCode.QUERY_ASSIGNMENT, needs=KEYS_ARE_ENOUGH, reads=AssignmentQuestion.decode)
     def assigned(self, question: AssignmentQuestion) -> Answer:
         mode = self._modes.of(question.topic, question.group)
         config = self._core.topics.get(question.topic)
@@ -52,7 +51,7 @@ class AssignmentProcessor:
         found = [AssignedQueue(queue, mode.mode) for queue in queues or ()]
         return encode_assigned(None if queues is None else found)
 
-    @answers(Code.SET_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH, slave=REFUSES, reads=RequestMode.decode)
+    @answers(RequestCode.SET_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH, slave=REFUSES, reads=RequestMode.decode)
     def set_mode(self, mode: RequestMode) -> Answer:
         if is_retry_topic(mode.topic):
             raise BrokerError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
@@ -61,7 +60,7 @@ class AssignmentProcessor:
         self._modes.put(mode)
         return DONE
 
-    @answers(Code.GET_ALL_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH)
     def all_modes(self, connection: Connection, command: Command) -> Answer:
         return msgspec.json.encode(self._modes.to_json())
 

@@ -19,8 +19,7 @@ from rocketapp.model.event import Observe, SubscriptionsDiffer
 from rocketapp.transport.answers import DONE, KEYS_ARE_ENOUGH, Answer, answers, on_group
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import lenient_json
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import (
     Heartbeat,
@@ -41,7 +40,7 @@ class ClientProcessor:
     def __init__(self, core: Core, observe: Observe) -> None:
         self._core, self._observe = core, observe
 
-    @answers(Code.HEART_BEAT, needs=of_heartbeat)
+    @answers(RequestCode.HEART_BEAT, needs=of_heartbeat)
     def heartbeat(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         heartbeat = Heartbeat.decode(command.body)
@@ -68,7 +67,7 @@ class ClientProcessor:
         if group is not None and not group.is_broadcasting and group.difference not in ("", before):
             self._observe(SubscriptionsDiffer(name, group.difference))
 
-    @answers(Code.UNREGISTER_CLIENT, needs=(on_group("Sub", optional=True),))
+    @answers(RequestCode.UNREGISTER_CLIENT, needs=(on_group("Sub", optional=True),))
     def unregister(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         request = UnregisterRequest.from_fields(command.fields)
@@ -85,14 +84,14 @@ class ClientProcessor:
                 self._notify(group)
         return DONE
 
-    @answers(Code.GET_CONSUMER_LIST_BY_GROUP, needs=(on_group("Sub", "Get"),), reads=OfGroup)
+    @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP, needs=(on_group("Sub", "Get"),), reads=OfGroup)
     def member_list(self, request: OfGroup) -> Answer:
         group = self._core.consumers.group(request.group)
         if group is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {request.group}")
         return encode_members(member.client_id for member in group.members.values())
 
-    @answers(Code.CHECK_CLIENT_CONFIG, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.CHECK_CLIENT_CONFIG, needs=KEYS_ARE_ENOUGH)
     def check_client_config(self, connection: Connection, command: Command) -> Answer:
         data = lenient_json.loads(command.body)
         try:
@@ -140,4 +139,4 @@ class ClientProcessor:
         for channel in list(group.members):
             assert isinstance(channel, Connection)
             with contextlib.suppress(ConnectionLostError):
-                channel.send_one_way(Command(Code.NOTIFY_CONSUMER_IDS_CHANGED, fields))
+                channel.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))

@@ -33,8 +33,7 @@ from rocketapp.transport.answers import (
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
 from rocketapp.wire import lenient_json
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests import statistics
@@ -54,6 +53,8 @@ MEMBER_TIMEOUT = 10.0
 MOST_QUEUES_SHOWN = 4096
 """Queues that one answer about all groups looks into; other requests wait meanwhile."""
 
+_SEE_PROGRESS = on_group("Get"), on_topic("Get", optional=True)
+
 
 class GroupProcessor:
     """Creates, changes, deletes and describes consumer groups."""
@@ -61,7 +62,7 @@ class GroupProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    @answers(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
+    @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def update(self, connection: Connection, command: Command) -> Answer:
         try:
             config = GroupConfig.of_members(lenient_json.loads_shallow(command.body))
@@ -74,11 +75,11 @@ class GroupProcessor:
         self._core.save(None)
         return DONE
 
-    @answers(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, needs=KEYS_ARE_ENOUGH)
     def all_configs(self, connection: Connection, command: Command) -> Answer:
         return msgspec.json.encode(self._core.groups.to_json())
 
-    @answers(Code.GET_SUBSCRIPTIONGROUP_CONFIG, needs=(on_group("Get", field="group"),))
+    @answers(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, needs=(on_group("Get", field="group"),))
     def config(self, connection: Connection, command: Command) -> Answer:
         name = read.text(command.fields, "group")
         config = self._core.groups.get(name)
@@ -86,7 +87,7 @@ class GroupProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return msgspec.json.encode(config.members)
 
-    @answers(Code.DELETE_SUBSCRIPTIONGROUP, needs=(on_group("Delete", field="groupName"),), slave=REFUSES)
+    @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP, needs=(on_group("Delete", field="groupName"),), slave=REFUSES)
     def delete(self, connection: Connection, command: Command) -> None:
         name, clean_offset = read.text(command.fields, "groupName"), read.boolean(command.fields, "cleanOffset")
 
@@ -98,7 +99,7 @@ class GroupProcessor:
         self._core.groups.delete(name)
         self._core.save(saved)
 
-    @answers(Code.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)
+    @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)
     def consumers(self, request: ConsumerGroupRequest) -> Answer:
         group = self._core.consumers.group(request.group)
         if group is None:
@@ -111,21 +112,19 @@ class GroupProcessor:
             group.consume_from,
         ).encode()
 
-    @answers(Code.GET_PRODUCER_CONNECTION_LIST, needs=SEE_CLUSTER, reads=ProducerGroupRequest)
+    @answers(RequestCode.GET_PRODUCER_CONNECTION_LIST, needs=SEE_CLUSTER, reads=ProducerGroupRequest)
     def producers(self, request: ProducerGroupRequest) -> Answer:
         members = self._core.producers.members(request.group)
         if not members:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the producer group[{request.group}] not exist")
         return statistics.encode_connections(map(_connection, members.values()))
 
-    @answers(Code.QUERY_TOPICS_BY_CONSUMER, needs=(on_group("Get", field="group"),))
+    @answers(RequestCode.QUERY_TOPICS_BY_CONSUMER, needs=(on_group("Get", field="group"),))
     def topics_of(self, connection: Connection, command: Command) -> Answer:
         topics = self._core.offsets.topics_of(read.text(command.fields, "group"))
         return encode_topic_list(sorted(topics))
 
-    @answers(
-        Code.GET_CONSUME_STATS, needs=(on_group("Get"), on_topic("Get", optional=True)), reads=ConsumerGroupRequest
-    )
+    @answers(RequestCode.GET_CONSUME_STATS, needs=_SEE_PROGRESS, reads=ConsumerGroupRequest)
     def consume_stats(self, request: ConsumerGroupRequest) -> Answer:
         """The group's offsets in every queue of the topics that it consumes."""
         core = self._core
@@ -140,7 +139,7 @@ class GroupProcessor:
             offsets |= self._consumed_of(request.group, topic)
         return encode_consume_stats(offsets)
 
-    @answers(Code.GET_BROKER_CONSUME_STATS, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_BROKER_CONSUME_STATS, needs=SEE_CLUSTER)
     def all_consume_stats(self, connection: Connection, command: Command) -> Answer:
         """The offsets of every group in every topic of which it has some."""
         core = self._core
@@ -172,14 +171,14 @@ class GroupProcessor:
         last = core.store.stored_ms_at(topic, queue_id, done - 1) if done > 0 else None
         return ConsumedOffset(end, done, done if pulled is None else pulled, last or 0)
 
-    @answers(Code.GET_CONSUMER_RUNNING_INFO, needs=READ_GROUP)
+    @answers(RequestCode.GET_CONSUMER_RUNNING_INFO, needs=READ_GROUP)
     def running_info(self, connection: Connection, command: Command) -> None:
         """Ask the member, and forward its answer."""
         request = RunningInfoRequest.from_fields(command.fields)
-        question = Command(Code.GET_CONSUMER_RUNNING_INFO, request.to_fields())
+        question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
         self._ask_member(connection, command, request.group, request.client_id, question)
 
-    @answers(Code.CONSUME_MESSAGE_DIRECTLY, needs=(on_group("Sub"), on_topic("Sub", optional=True)))
+    @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY, needs=(on_group("Sub"), on_topic("Sub", optional=True)))
     def consume_directly(self, connection: Connection, command: Command) -> None:
         """Have the member consume one stored message, and forward its answer."""
         request = DirectRequest.from_fields(command.fields)
@@ -188,7 +187,7 @@ class GroupProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no message is stored at {request.offset_message_id}")
         # A tool need not know our name, and the member sends the message back to us when it fails.
         fields = {**(command.fields or {}), "brokerName": self._core.config.name}
-        question = Command(Code.CONSUME_MESSAGE_DIRECTLY, fields, record)
+        question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record)
         self._ask_member(connection, command, request.group, request.client_id, question)
 
     def _ask_member(

@@ -11,7 +11,7 @@ from rocketapp.broker.needs import of_locks
 from rocketapp.errors import StoreError
 from rocketapp.transport.answers import DONE, REFUSES, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
+from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.locks import LockBody, encode_locked
 
@@ -22,7 +22,7 @@ class LockProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    @answers(Code.LOCK_BATCH_MQ, needs=of_locks, slave=REFUSES)
+    @answers(RequestCode.LOCK_BATCH_MQ, needs=of_locks, slave=REFUSES)
     def lock(self, connection: Connection, command: Command) -> Answer:
         core, wanted = self._core, LockBody.decode(command.body)
         group, client_id, now = wanted.group, wanted.client_id, core.monotonic()
@@ -41,7 +41,7 @@ class LockProcessor:
         core.save_locks(saved)
         return None
 
-    @answers(Code.UNLOCK_BATCH_MQ, needs=of_locks, reads=LockBody.decode)
+    @answers(RequestCode.UNLOCK_BATCH_MQ, needs=of_locks, reads=LockBody.decode)
     def unlock(self, given_up: LockBody) -> Answer:
         self._core.locks.unlock(given_up.group, given_up.queues, given_up.client_id)
         self._core.save_locks(None)

@@ -15,8 +15,7 @@ from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.answers import DONE, READ_TOPIC, REFUSES, Answer, answers, on_group, on_topic
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import (
     CommitRequest,
     OffsetResponse,
@@ -39,7 +38,7 @@ class OffsetProcessor:
         """`reset_done` is called with the topic: members whose pulls are held hear of it at once."""
         self._core, self._reset_done = core, reset_done
 
-    @answers(Code.QUERY_CONSUMER_OFFSET, needs=_SEE_PROGRESS, reads=QueryOffsetRequest)
+    @answers(RequestCode.QUERY_CONSUMER_OFFSET, needs=_SEE_PROGRESS, reads=QueryOffsetRequest)
     def query(self, request: QueryOffsetRequest) -> Answer:
         core = self._core
         offset = core.offsets.committed(request.group, request.topic, request.queue_id)
@@ -62,7 +61,7 @@ class OffsetProcessor:
             )
         return OffsetResponse(offset)
 
-    @answers(Code.UPDATE_CONSUMER_OFFSET, needs=_COMMIT, reads=CommitRequest)
+    @answers(RequestCode.UPDATE_CONSUMER_OFFSET, needs=_COMMIT, reads=CommitRequest)
     def commit(self, request: CommitRequest) -> Answer:
         core = self._core
         if core.topics.get(request.topic) is None:
@@ -75,12 +74,12 @@ class OffsetProcessor:
         core.offsets.commit(request.group, request.topic, request.queue_id, request.offset)
         return DONE
 
-    @answers(Code.SEARCH_OFFSET_BY_TIMESTAMP, needs=READ_TOPIC, reads=SearchOffsetRequest)
+    @answers(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, needs=READ_TOPIC, reads=SearchOffsetRequest)
     def search(self, request: SearchOffsetRequest) -> Answer:
         found = self._core.store.offset_by_time(request.topic, request.queue_id, request.timestamp_ms, request.boundary)
         return OffsetResponse(found)
 
-    @answers(Code.INVOKE_BROKER_TO_RESET_OFFSET, needs=_RESET, slave=REFUSES, reads=ResetOffsetRequest)
+    @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, needs=_RESET, slave=REFUSES, reads=ResetOffsetRequest)
     def reset(self, request: ResetOffsetRequest) -> Answer:
         core = self._core
         topic = core.topics.get(request.topic)
@@ -110,15 +109,15 @@ class OffsetProcessor:
             return end
         return store.offset_by_time(request.topic, queue_id, request.timestamp_ms)
 
-    @answers(Code.GET_MAX_OFFSET, needs=READ_TOPIC, reads=QueueRequest)
+    @answers(RequestCode.GET_MAX_OFFSET, needs=READ_TOPIC, reads=QueueRequest)
     def max_offset(self, request: QueueRequest) -> Answer:
         return OffsetResponse(self._core.store.max_offset(request.topic, request.queue_id))
 
-    @answers(Code.GET_MIN_OFFSET, needs=READ_TOPIC, reads=QueueRequest)
+    @answers(RequestCode.GET_MIN_OFFSET, needs=READ_TOPIC, reads=QueueRequest)
     def min_offset(self, request: QueueRequest) -> Answer:
         return OffsetResponse(self._core.store.min_offset(request.topic, request.queue_id))
 
-    @answers(Code.GET_EARLIEST_MSG_STORETIME, needs=READ_TOPIC, reads=QueueRequest)
+    @answers(RequestCode.GET_EARLIEST_MSG_STORETIME, needs=READ_TOPIC, reads=QueueRequest)
     def earliest_store_time(self, request: QueueRequest) -> Answer:
         stored_ms = self._core.store.earliest_stored_ms(request.topic, request.queue_id)
         return StoreTimeResponse(-1 if stored_ms is None else stored_ms)

@@ -35,8 +35,7 @@ from rocketapp.transport.answers import (
     response_of,
 )
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pop import (
     MOST_MESSAGES,
@@ -82,12 +81,12 @@ class PopProcessor:
 
     # Requests.
 
-    @answers(Code.POP_MESSAGE, needs=CONSUME, slave=REFUSES)
+    @answers(RequestCode.POP_MESSAGE, needs=CONSUME, slave=REFUSES)
     def pop(self, connection: Connection, command: Command) -> Answer:
         held = self._asked(connection, command, PopRequest.from_fields(command.fields))
         return self._run(held, is_first=True)
 
-    @answers(Code.PEEK_MESSAGE, needs=CONSUME)
+    @answers(RequestCode.PEEK_MESSAGE, needs=CONSUME)
     def peek(self, connection: Connection, command: Command) -> Answer:
         """Messages that a pop would find. They are not handed out."""
         request = PopRequest.of_looking(command.fields)
@@ -97,19 +96,19 @@ class PopProcessor:
         fields = PopResponse(0, 0, 0, rest).to_fields()
         return Command.response(command, code, fields=fields, body=body, remark=remark)
 
-    @answers(Code.NOTIFICATION, needs=CONSUME)
+    @answers(RequestCode.NOTIFICATION, needs=CONSUME)
     def notify(self, connection: Connection, command: Command) -> Answer:
         """Say when there is a message, or when the time of the request is over."""
         held = self._asked(connection, command, PopRequest.of_looking(command.fields))
         return self._tell(held, is_first=True)
 
     def _asked(self, connection: Connection, command: Command, request: PopRequest) -> _Held:
-        place = _Place(request.group, request.queue_id, command.code == Code.NOTIFICATION)
+        place = _Place(request.group, request.queue_id, command.code == RequestCode.NOTIFICATION)
         held = _Held(connection, command, request, self._check(request), topic=request.topic, place=place)
         held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST)
         return held
 
-    @answers(Code.POLLING_INFO, needs=(on_topic("Get"), on_group("Get")))
+    @answers(RequestCode.POLLING_INFO, needs=(on_topic("Get"), on_group("Get")))
     def polling_info(self, connection: Connection, command: Command) -> Answer:
         """How many pops of exactly this group, topic and queue id are held."""
         request = PopRequest.of_looking(command.fields)
@@ -117,13 +116,13 @@ class PopProcessor:
         waiting = self.held.at(request.topic).get(_Place(request.group, request.queue_id), ())
         return {"pollingNum": str(len(waiting))}
 
-    @answers(Code.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
+    @answers(RequestCode.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def ack(self, request: AckRequest) -> Answer:
         self._check_offset(request)
         self._acknowledge([(_key_of(request), Acks(request.handle, [request.handle.offset]))])
         return DONE
 
-    @answers(Code.BATCH_ACK_MESSAGE, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
+    @answers(RequestCode.BATCH_ACK_MESSAGE, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def ack_all(self, connection: Connection, command: Command) -> Answer:
         if not command.body:
             raise BrokerError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
@@ -152,7 +151,7 @@ class PopProcessor:
             if group == key.group and (wanted < 0 or wanted == key.queue_id):
                 self._wake_one(waiting, None)
 
-    @answers(Code.CHANGE_MESSAGE_INVISIBLETIME, needs=CONSUME, slave=REFUSES, reads=AckRequest)
+    @answers(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def change(self, request: AckRequest) -> Answer:
         invisible_ms = request.invisible_ms
         if invisible_ms is None or invisible_ms < 0:

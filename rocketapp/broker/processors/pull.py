@@ -18,8 +18,7 @@ from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
 from rocketapp.transport.answers import CONSUME, Answer, answers
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SUSPEND, PullRequest, PullResponse
 
@@ -44,7 +43,7 @@ class PullProcessor:
         self.is_master_there: Callable[[], bool] | None = None
         """At a slave, whether it hears of its master, so that members go back there; the owner sets it."""
 
-    @answers(Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, needs=CONSUME)
+    @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, needs=CONSUME)
     def pull(self, connection: Connection, command: Command) -> Answer:
         request = PullRequest.from_fields(command.fields)
         held = Held(connection, command, request, self._check(request), topic=request.topic, place=request.queue_id)

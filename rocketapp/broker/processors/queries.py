@@ -13,8 +13,7 @@ from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.errors import BrokerError
 from rocketapp.transport.answers import answers, on_topic, response_of
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.messages import QueryRequest
@@ -31,7 +30,7 @@ class QueryProcessor:
     def __init__(self, core: Core, index: KeyIndex, indexing: Indexing) -> None:
         self._core, self._index, self._indexing = core, index, indexing
 
-    @answers(Code.QUERY_MESSAGE, needs=(on_topic("Sub", "Get"),))
+    @answers(RequestCode.QUERY_MESSAGE, needs=(on_topic("Sub", "Get"),))
     def query(self, connection: Connection, command: Command) -> None:
         """Answered when the index has everything that is stored now."""
         request = QueryRequest.from_fields(command.fields)

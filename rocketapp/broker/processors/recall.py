@@ -14,8 +14,7 @@ from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.transport.answers import REFUSES, Answer, answers, on_topic
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
@@ -28,7 +27,7 @@ class RecallProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    @answers(Code.RECALL_MESSAGE, needs=(on_topic("Pub"),), slave=REFUSES)
+    @answers(RequestCode.RECALL_MESSAGE, needs=(on_topic("Pub"),), slave=REFUSES)
     def recall(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         request = RecallRequest.from_fields(command.fields)

@@ -21,8 +21,7 @@ from rocketapp.errors import BrokerError
 from rocketapp.transport.answers import KEYS_ARE_ENOUGH, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.replication import (
     LOG_ADDRESS,
@@ -53,15 +52,15 @@ class ReplicationProcessor:
             return body
         raise BrokerError(ResponseCode.SYSTEM_BUSY, f"the slave does not have the log up to {end} yet")
 
-    @answers(Code.GET_ALL_CONSUMER_OFFSET, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=KEYS_ARE_ENOUGH)
     def _offsets(self, connection: Connection, command: Command) -> Answer:
         return self._copied_to(connection, msgspec.json.encode(self._core.offsets.to_json()))
 
-    @answers(Code.GET_ALL_DELAY_OFFSET, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_ALL_DELAY_OFFSET, needs=SEE_CLUSTER)
     def _delays(self, connection: Connection, command: Command) -> Answer:
         return self._copied_to(connection, msgspec.json.encode(self._core.delays.to_json()))
 
-    @answers(Code.GET_TIMER_CHECK_POINT, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_TIMER_CHECK_POINT, needs=SEE_CLUSTER)
     def _timers(self, connection: Connection, command: Command) -> Answer:
         progress = self._core.timers.progress
         if progress is None:
@@ -70,20 +69,20 @@ class ReplicationProcessor:
         done = progress.done_ms, progress.first, progress.read_to
         return self._copied_to(connection, encode_timer_checkpoint(*done, self._version, self._core.now_ms()))
 
-    @answers(Code.GET_BROKER_HA_STATUS, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_BROKER_HA_STATUS, needs=SEE_CLUSTER)
     def _status(self, connection: Connection, command: Command) -> Answer:
         end = self._core.store.end_position
         if self._master is None:
             return encode_copy_status(end, self._address())
         return encode_ha_status(end, self._master.status(), MOST_BEHIND)
 
-    @answers(Code.EXCHANGE_BROKER_HA_INFO, needs=SEE_CLUSTER)
+    @answers(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=SEE_CLUSTER)
     def _log_address(self, connection: Connection, command: Command) -> Answer:
         if self._master is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
         return {LOG_ADDRESS: self._address(), "masterAddress": self._core.address}
 
-    @answers(Code.GET_TIMER_METRICS, needs=SEE_CLUSTER)
+    @answers(RequestCode.GET_TIMER_METRICS, needs=SEE_CLUSTER)
     def _metrics(self, connection: Connection, command: Command) -> Answer:
         """How many timers wait of which topic is not counted here."""
         version = {"counter": 0, "stateVersion": 0, "timestamp": 0}

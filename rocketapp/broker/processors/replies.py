@@ -16,8 +16,7 @@ from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.transport.answers import IS_BUSY, KEYS_ARE_ENOUGH, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.replies import PushReply, reply_topic
@@ -33,7 +32,7 @@ class ReplyProcessor:
     def __init__(self, core: Core, sends: SendProcessor) -> None:
         self._core, self._sends = core, sends
 
-    @answers(Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2, needs=KEYS_ARE_ENOUGH, slave=IS_BUSY)
+    @answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, needs=KEYS_ARE_ENOUGH, slave=IS_BUSY)
     def reply(self, connection: Connection, command: Command) -> Answer:
         """Answered when the client has it. One that cannot be stored is handed over nevertheless."""
         core, request = self._core, SendRequest.from_command(command)
@@ -59,7 +58,7 @@ class ReplyProcessor:
             flag=request.flag,
             properties=request.properties,
         )
-        pushed = Command(Code.PUSH_REPLY_MESSAGE_TO_CLIENT, push.to_fields(), command.body)
+        pushed = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push.to_fields(), command.body)
 
         def answer(taken: asyncio.Future[Command]) -> None:
             if taken.cancelled():

@@ -17,8 +17,7 @@ from rocketapp.errors import BrokerError
 from rocketapp.transport.answers import KEYS_ARE_ENOUGH, READ_TOPIC, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION, VERSION_NAME, Command
 from rocketapp.wire.requests.admin import encode_kv_table
 
@@ -33,7 +32,7 @@ class RuntimeProcessor:
         self._core, self._started = core, started
         self._version = DataVersion(core.clock.now())
 
-    @answers(Code.GET_BROKER_CONFIG, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_BROKER_CONFIG, needs=KEYS_ARE_ENOUGH)
     def config(self, connection: Connection, command: Command) -> Answer:
         """The options, and what is fixed here and an option there."""
         host, _, port = self._core.address.rpartition(":")
@@ -52,7 +51,7 @@ class RuntimeProcessor:
         version = msgspec.json.encode(self._version.to_json()).decode()
         return Command.response(command, ResponseCode.SUCCESS, fields={"version": version}, body=encode(shown))
 
-    @answers(Code.GET_BROKER_RUNTIME_INFO, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_BROKER_RUNTIME_INFO, needs=KEYS_ARE_ENOUGH)
     def runtime_info(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         now = core.monotonic()
@@ -88,7 +87,7 @@ class RuntimeProcessor:
             table[f"{name}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return encode_kv_table(table)
 
-    @answers(Code.VIEW_MESSAGE_BY_ID, needs=READ_TOPIC)
+    @answers(RequestCode.VIEW_MESSAGE_BY_ID, needs=READ_TOPIC)
     def message_at(self, connection: Connection, command: Command) -> Answer:
         offset = read.int64(command.fields, "offset")
         record = self._core.store.record_at(offset)
@@ -96,6 +95,6 @@ class RuntimeProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
         return record
 
-    @answers(Code.GET_ALL_CONSUMER_OFFSET, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_ALL_CONSUMER_OFFSET, needs=KEYS_ARE_ENOUGH)
     def all_offsets(self, connection: Connection, command: Command) -> Answer:
         return msgspec.json.encode(self._core.offsets.to_json())

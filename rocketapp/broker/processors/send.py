@@ -14,8 +14,7 @@ from rocketapp.model.route import PERM_WRITE
 from rocketapp.transport.answers import IS_BUSY, PUBLISH, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.batch import decode_batch
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
@@ -25,6 +24,8 @@ from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
 
 _OURS = BORN_IPV6 | STORE_IPV6 | 12
 """Bits of `sys_flag` that producers may not set: kinds of addresses and the transaction state."""
+
+_SENDS = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
 class SendProcessor:
@@ -39,7 +40,7 @@ class SendProcessor:
             now_ms=core.now_ms,
         )
 
-    @answers(Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, needs=PUBLISH, slave=IS_BUSY)
+    @answers(*_SENDS, needs=PUBLISH, slave=IS_BUSY)
     def send(self, connection: Connection, command: Command) -> Answer:
         request = SendRequest.from_command(command)
         topic = self.topic(request)

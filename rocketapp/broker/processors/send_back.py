@@ -14,8 +14,7 @@ from rocketapp.model.route import PERM_WRITE
 from rocketapp.transport.answers import DONE, REFUSES, Answer, answers, on_group
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import STORE_IPV6, Record, decode_record
@@ -31,7 +30,7 @@ class SendBackProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    @answers(Code.CONSUMER_SEND_MSG_BACK, needs=(on_group("Sub", field="group"),), slave=REFUSES)
+    @answers(RequestCode.CONSUMER_SEND_MSG_BACK, needs=(on_group("Sub", field="group"),), slave=REFUSES)
     def send_back(self, connection: Connection, command: Command) -> Answer:
         core = self._core
         request = SendBackRequest.from_fields(command.fields)

@@ -28,8 +28,7 @@ from rocketapp.transport.answers import (
     response_of,
 )
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import (
     TopicConfig,
@@ -56,7 +55,7 @@ class TopicProcessor:
     ) -> None:
         self._core, self._facts, self._topic_gone, self._delete_stored = core, facts, topic_gone, delete_stored
 
-    @answers(Code.UPDATE_AND_CREATE_TOPIC, needs=(on_topic("Create"),), slave=REFUSES, reads=UpdateTopicRequest)
+    @answers(RequestCode.UPDATE_AND_CREATE_TOPIC, needs=(on_topic("Create"),), slave=REFUSES, reads=UpdateTopicRequest)
     def update(self, request: UpdateTopicRequest) -> Answer:
         core = self._core
         core = self._core
@@ -94,12 +93,12 @@ class TopicProcessor:
                     "readQueueNums when they are read",
                 )
 
-    @answers(Code.GET_ALL_TOPIC_CONFIG, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_ALL_TOPIC_CONFIG, needs=KEYS_ARE_ENOUGH)
     def all_configs(self, connection: Connection, command: Command) -> Answer:
         """The whole table in one answer. Paging is not offered."""
         return msgspec.json.encode(self._core.topics.to_json())
 
-    @answers(Code.GET_TOPIC_STATS_INFO, needs=READ_TOPIC, reads=TopicRequest)
+    @answers(RequestCode.GET_TOPIC_STATS_INFO, needs=READ_TOPIC, reads=TopicRequest)
     def stats(self, request: TopicRequest) -> Answer:
         topic = self._core.known_topic(request.topic).name
         offsets = {
@@ -108,7 +107,7 @@ class TopicProcessor:
         }
         return encode_topic_stats(offsets)
 
-    @answers(Code.DELETE_TOPIC_IN_BROKER, needs=(on_topic("Delete"),), slave=REFUSES)
+    @answers(RequestCode.DELETE_TOPIC_IN_BROKER, needs=(on_topic("Delete"),), slave=REFUSES)
     def delete(self, connection: Connection, command: Command) -> None:
         """Delete a topic, and what groups have popped of it and not acknowledged. Answered when it is gone."""
         core = self._core
@@ -122,22 +121,22 @@ class TopicProcessor:
             core.topics.delete(each)
         self._delete(connection, command, doomed)
 
-    @answers(Code.QUERY_TOPIC_CONSUME_BY_WHO, needs=READ_TOPIC, reads=TopicRequest)
+    @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, needs=READ_TOPIC, reads=TopicRequest)
     def groups_of(self, request: TopicRequest) -> Answer:
         """Groups that subscribe to the topic or have committed an offset in it."""
         groups = {group.name for group in self._core.consumers if request.topic in group.subscriptions}
         return encode_group_list(sorted(groups | self._core.offsets.groups_of(request.topic)))
 
-    @answers(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=KEYS_ARE_ENOUGH)
     def system_topics(self, connection: Connection, command: Command) -> Answer:
         return encode_topic_list(self._core.topics.system_names)
 
-    @answers(Code.CLEAN_EXPIRED_CONSUMEQUEUE, needs=KEYS_ARE_ENOUGH)
+    @answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, needs=KEYS_ARE_ENOUGH)
     def nothing_expired(self, connection: Connection, command: Command) -> Answer:
         """Queues whose messages are gone are found and removed at each start."""
         return DONE
 
-    @answers(Code.CLEAN_UNUSED_TOPIC, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
+    @answers(RequestCode.CLEAN_UNUSED_TOPIC, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def clean_unused(self, connection: Connection, command: Command) -> None:
         """Delete the queues of topics that have no configuration any more."""
         self._delete(connection, command, self._core.unused_topics())
@@ -151,6 +150,6 @@ class TopicProcessor:
 
         self._delete_stored(topics, answer)
 
-    @answers(Code.GET_TOPIC_CONFIG, needs=READ_TOPIC, reads=TopicRequest)
+    @answers(RequestCode.GET_TOPIC_CONFIG, needs=READ_TOPIC, reads=TopicRequest)
     def config(self, request: TopicRequest) -> Answer:
         return encode_topic_config(self._core.known_topic(request.topic))

@@ -14,14 +14,15 @@ from rocketapp.errors import ConnectionLostError
 from rocketapp.model.names import HALF_TOPIC
 from rocketapp.transport.answers import DONE, Answer, answers, on_topic
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode as Code
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import encode_record
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
 
 MOST_PER_TURN = 256
 """Questions that are asked before other requests have their turn."""
+
+_END = (on_topic("Pub", optional=True),)
 
 
 class TransactionProcessor:
@@ -30,12 +31,7 @@ class TransactionProcessor:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    @answers(
-        Code.END_TRANSACTION,
-        needs=(on_topic("Pub", optional=True),),
-        reads=EndTransaction,
-        slave=ResponseCode.SLAVE_NOT_AVAILABLE,
-    )
+    @answers(RequestCode.END_TRANSACTION, needs=_END, reads=EndTransaction, slave=ResponseCode.SLAVE_NOT_AVAILABLE)
     def end(self, request: EndTransaction) -> Answer:
         self._core.halves.end(request)
         return DONE
@@ -64,4 +60,4 @@ class TransactionProcessor:
             channel = channels[half.checks % len(channels)]
             assert isinstance(channel, Connection)
             with contextlib.suppress(ConnectionLostError):
-                channel.send_one_way(Command(Code.CHECK_TRANSACTION_STATE, question.to_fields(), body))
+                channel.send_one_way(Command(RequestCode.CHECK_TRANSACTION_STATE, question.to_fields(), body))
