@@ -12,8 +12,10 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rocketapp.errors import ProtocolError
 from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.java import tags_code
+from rocketapp.wire.layout import take_apart
 from rocketapp.wire.properties import tag_of
 from rocketapp.wire.record import BORN_IPV6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_IPV6, TRANSACTION_PREPARED
 
@@ -22,7 +24,6 @@ HEAD_BYTES = 88
 
 _HEAD = struct.Struct(">iiiiiqqi44xi")
 _BLANK = struct.Struct(">ii")
-_LENGTH = struct.Struct(">i")
 _TIME = struct.Struct(">q")
 _MANY_TAGS = 4096
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
@@ -78,26 +79,17 @@ def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> St
     size = announced_size(data, at, physical)
     if not size or len(data) < at + size:
         return None
-    magic, crc, queue_id, queue_offset, sys_flag = _pick(_HEAD.unpack_from(data, at))
-    time_at, length_at = _places(sys_flag)
-    body = at + length_at + 4
-    body_end = body + _LENGTH.unpack_from(data, at + length_at)[0]
-    short = 1 if magic == MAGIC_V1 else 2
-    topic = body_end + short
-    if body_end < body or topic > at + size:
+    try:
+        fixed, body, topic, raw_properties, _ = take_apart(data, at)
+    except (ProtocolError, IndexError, struct.error):
         return None
-    topic_end = topic + int.from_bytes(data[body_end:topic], "big")
-    start = topic_end + 2
-    if start + int.from_bytes(data[topic_end:start], "big") != at + size:
+    _, _, crc, queue_id, _, queue_offset, _, sys_flag, _, _, stored_ms, *_ = fixed
+    if check_body and zlib.crc32(body) & 0x7FFFFFFF != crc:
         return None
-    content = data[body:body_end]
-    if check_body and zlib.crc32(content) & 0x7FFFFFFF != crc:
-        return None
-    name = data[topic:topic_end].decode("ascii", "replace")
+    name = topic.decode("ascii", "replace")
     if topic_problem(name) or queue_id < 0 or queue_offset < 0:
         return None
-    stored_ms = _TIME.unpack_from(data, at + time_at)[0]
-    return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, data[start : at + size], content)
+    return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, raw_properties, body)
 
 
 def candidates(data: bytes, at: int = 0) -> list[int]:
@@ -137,20 +129,10 @@ def _physical_of(data: bytes, at: int) -> int:
     return physical
 
 
-def _pick(head: tuple[int, ...]) -> tuple[int, int, int, int, int]:
-    return head[1], head[2], head[3], head[5], head[7]
-
-
-def _places(sys_flag: int) -> tuple[int, int]:
-    """The positions of the store time and the body length, which depend on the kinds of hosts."""
-    born = 68 if sys_flag & BORN_IPV6 else 56
-    return born, born + (40 if sys_flag & STORE_IPV6 else 28)
-
-
 def stored_ms_of(data: bytes) -> int:
     """The store time of a record; `data` contains at least its first 88 bytes."""
     sys_flag: int = _HEAD.unpack_from(data)[7]
-    stored: int = _TIME.unpack_from(data, _places(sys_flag)[0])[0]
+    stored: int = _TIME.unpack_from(data, 68 if sys_flag & BORN_IPV6 else 56)[0]
     return stored
 
 
