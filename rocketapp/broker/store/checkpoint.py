@@ -11,11 +11,10 @@ used only as far as the log and the queues agree with it. Without them the log a
 
 from __future__ import annotations
 
-import json
 import struct
 import zlib
-from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from rocketapp.broker.store.files import File, Files, read_whole, replace_whole
 
@@ -85,37 +84,24 @@ def _read_own(data: bytes) -> int | None:
     return flushed if is_ours else None
 
 
-@dataclass(frozen=True, slots=True)
-class Hint:
+class Hint(msgspec.Struct, frozen=True, rename="camel"):
     """States that the queues are complete for all records below `position`."""
 
     position: int
     last_record: int
     """Position of the record that ends at `position`; -1 if the log was empty."""
-    queues: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    queues: dict[str, dict[int, tuple[int, int]]] = {}
     """By topic and queue id: its max offset, and the log position of its last message (-1: none)."""
 
     def encode(self) -> bytes:
-        topics: dict[str, dict[int, tuple[int, int]]] = {}
-        for (topic, queue_id), mark in self.queues.items():
-            topics.setdefault(topic, {})[queue_id] = mark
-        content = {"position": self.position, "lastRecord": self.last_record, "queues": topics}
-        text = json.dumps(content, separators=(",", ":")).encode()
+        text = msgspec.json.encode(self)
         return b"%08x\n%s\n" % (zlib.crc32(text), text)
 
     @classmethod
     def decode(cls, data: bytes) -> Hint | None:
         """The hint; None if it is damaged."""
         crc, _, text = data.rstrip(b"\n").partition(b"\n")
-        if crc != b"%08x" % zlib.crc32(text):
-            return None
-        content: dict[str, Any] = json.loads(text)
-        queues = {
-            (topic, int(queue_id)): (int(mark[0]), int(mark[1]))
-            for topic, of_topic in content["queues"].items()
-            for queue_id, mark in of_topic.items()
-        }
-        return cls(content["position"], content["lastRecord"], queues)
+        return msgspec.json.decode(text, type=cls) if crc == b"%08x" % zlib.crc32(text) else None
 
 
 def load_hint(files: Files) -> Hint | None:

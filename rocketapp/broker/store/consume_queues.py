@@ -218,7 +218,9 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             self._round = None
 
     def _hint(self, end: int, last_record: int) -> Hint:
-        marks = {key: (queue.max_offset, queue.last_physical) for key, queue in self.items()}
+        marks: dict[str, dict[int, tuple[int, int]]] = {}
+        for (topic, queue_id), queue in self.items():
+            marks.setdefault(topic, {})[queue_id] = queue.max_offset, queue.last_physical
         return Hint(end, last_record, marks)
 
     def close(self) -> None:
@@ -264,7 +266,8 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         if last is not None and not _leads_to(log, last, hint.position):
             return False  # a damaged last record proves nothing: then the ends of the queues have to agree
         queues: Queues = {}
-        for (topic, queue_id), (max_offset, last_physical) in hint.queues.items():
+        for topic, queue_id in ((topic, queue_id) for topic, of in hint.queues.items() for queue_id in of):
+            max_offset, last_physical = hint.queues[topic][queue_id]
             queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
             if not queue.open(max_offset):
                 return False

@@ -42,7 +42,7 @@ def test_without_a_readable_note_nothing_is_known_of_what_was_flushed() -> None:
 def test_a_hint_comes_back_as_it_was() -> None:
     files = MemoryFiles()
     assert load_hint(files) is None
-    hint = Hint(4711, 4500, {("T", 0): (17, 4500), ("%RETRY%g", 3): (0, -1)})
+    hint = Hint(4711, 4500, {"T": {0: (17, 4500)}, "%RETRY%g": {3: (0, -1)}})
     save_hint(files, hint)
     assert load_hint(files) == hint
     forget_hint(files)
@@ -51,7 +51,7 @@ def test_a_hint_comes_back_as_it_was() -> None:
 
 def test_a_damaged_hint_is_not_followed() -> None:
     files = MemoryFiles()
-    save_hint(files, Hint(4711, 4500, {("T", 0): (17, 4500)}))
+    save_hint(files, Hint(4711, 4500, {"T": {0: (17, 4500)}}))
     data = read_whole(files, HINT)
     assert data is not None
     for at in range(len(data) - 1):
