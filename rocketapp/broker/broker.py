@@ -58,7 +58,6 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
 from rocketapp.transport.answers import Row, table_of
@@ -136,7 +135,7 @@ class Broker:
         loop = asyncio.get_running_loop()
         self._loop = loop
         self._pulls = PullProcessor(core, loop)
-        self._held_pops = PopProcessor(core, self._pops, loop, self._handed_out)
+        self._held_pops = PopProcessor(core, self._pops, loop, self._scan_in)
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
         self._tasks = Tasks(observe)
@@ -156,8 +155,7 @@ class Broker:
         """What it knows of itself, for whoever shows it."""
         core.store.followers += [self._pulls.follow, self._held_pops.follow]
         core.on_topic_created = self._clients.topic_created
-        core.delays.on_scheduled = self._scheduled
-        core.timers.on_scheduled = self._scan_until
+        core.delays.on_scheduled = core.timers.on_scheduled = self._scan_in
         self._scan_at = 0.0
         """The loop's time of the next scan of the delayed messages."""
         self._scan_sooner = asyncio.Event()
@@ -455,15 +453,6 @@ class Broker:
     def _next_due_ms(self) -> int | None:
         due = (self._core.delays.next_due_ms(), self._pops.next_due_ms, self._core.timers.next_due_ms())
         return min((due_ms for due_ms in due if due_ms is not None), default=None)
-
-    def _scheduled(self, level: int) -> None:
-        self._scan_in(DELAY_SECONDS[level - 1])
-
-    def _scan_until(self, due_ms: int) -> None:
-        self._scan_in(due_ms / 1000 - self._core.clock.now())
-
-    def _handed_out(self, invisible_ms: int) -> None:
-        self._scan_in(invisible_ms / 1000)
 
     def _scan_in(self, seconds: float) -> None:
         """Something is due then."""

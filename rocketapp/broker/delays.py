@@ -86,14 +86,14 @@ class DelayService:
         self._file = ConfigFile(files, DELAY_OFFSETS, observe)
         self._version = DataVersion(clock.now())
         self._shifts: dict[int, _ClockWentBack] = {}
-        self.on_scheduled: Callable[[int], object] = int
-        """Called with the level of each message that is scheduled; the owner of the timer replaces it."""
+        self.on_scheduled: Callable[[float], object] = float
+        """Called with the seconds until each message that is scheduled is due; the owner of the timer replaces it."""
         saved = self._load_file()  # before a file is opened that would stay open
         self._progress: File = files.open(PROGRESS, create=True)
         self._offsets = self._load(saved)
         for level in _LEVELS:
             end = store.max_offset(SCHEDULE_TOPIC, level - 1)
-            QueueFollower(store, SCHEDULE_TOPIC, level - 1, end, lambda stored: self.on_scheduled(stored.queue_id + 1))
+            QueueFollower(store, SCHEDULE_TOPIC, level - 1, end, self._stored)
         self._needs = store.recovered_end
         """The offsets are valid if the log survives up to this position."""
         self._waiting = (self._needs, dict(self._offsets))
@@ -107,6 +107,9 @@ class DelayService:
     def schedule(self, record: Record, level: int) -> Stored:
         """Store a message that is delivered after the delay of its level."""
         return self._store.append(delayed(record, level))
+
+    def _stored(self, stored: Stored) -> None:
+        self.on_scheduled(DELAY_SECONDS[stored.queue_id])
 
     def waiting(self, level: int) -> range:
         """The offsets of the messages of a level that wait."""

@@ -50,10 +50,31 @@ class Key(NamedTuple):
     popped_ms: int
 
 
-class PopCheckpoint:
-    """Messages that were handed out at once."""
+class HandedOut:
+    """Messages of one queue that were handed out at once, and which of them are done."""
 
-    __slots__ = ("acked", "due_ms", "invisible_ms", "key", "offsets", "place", "revive_queue", "suspend")
+    __slots__ = ("acked", "offsets")
+
+    def __init__(self, offsets: Sequence[int], acked: int = 0) -> None:
+        self.offsets: Sequence[int] = offsets
+        self.acked: int = acked
+        """A bit for each of `offsets`."""
+
+    def left(self) -> list[int]:
+        """The offsets of messages that are not acknowledged."""
+        return [offset for at, offset in enumerate(self.offsets) if not self.acked >> at & 1]
+
+    def ack(self, offsets: Iterable[int]) -> None:
+        """Offsets that it does not have are ignored."""
+        for offset in offsets:
+            if offset in self.offsets:
+                self.acked |= 1 << self.offsets.index(offset)
+
+
+class PopCheckpoint(HandedOut):
+    """They come again from a retry topic, unless they are done in time."""
+
+    __slots__ = ("due_ms", "invisible_ms", "key", "place", "revive_queue", "suspend")
 
     def __init__(
         self,
@@ -66,13 +87,11 @@ class PopCheckpoint:
         suspend: bool = False,
         late_ms: int = 0,
     ) -> None:
+        super().__init__(offsets, acked)
         self.key: Key = key
-        self.offsets: Sequence[int] = offsets
         self.invisible_ms: int = invisible_ms
         self.due_ms: int = key.popped_ms + invisible_ms + late_ms
         self.revive_queue: int = revive_queue
-        self.acked: int = acked
-        """A bit for each of `offsets`."""
         self.suspend: bool = suspend
         """That its messages come again is no attempt."""
         self.place: int = -1
@@ -83,16 +102,6 @@ class PopCheckpoint:
 
     def __lt__(self, other: PopCheckpoint) -> bool:
         return self.due_ms < other.due_ms
-
-    def left(self) -> list[int]:
-        """The offsets of messages that are not acknowledged."""
-        return [offset for at, offset in enumerate(self.offsets) if not self.acked >> at & 1]
-
-    def ack(self, offsets: Iterable[int]) -> None:
-        """Offsets that it does not have are ignored."""
-        for offset in offsets:
-            if offset in self.offsets:
-                self.acked |= 1 << self.offsets.index(offset)
 
     def record(self, topic: str, broker_name: str, now_ms: int) -> Record:
         """Its record in the revive log."""

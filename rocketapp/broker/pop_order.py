@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rocketapp.broker.pop_checkpoints import HandedOut
 from rocketapp.model.numbers import is_whole
 from rocketapp.wire.lenient_json import int64_of, text_of
 
@@ -21,18 +22,16 @@ Queue = tuple[str, str, int]
 """Topic, group and queue id."""
 
 
-class InOrder:
-    """The messages of one pop of one queue."""
+class InOrder(HandedOut):
+    """The messages of one pop of one queue, which come again from there."""
 
-    __slots__ = ("acked", "attempt_id", "counts", "invisible_ms", "offsets", "popped_ms", "visible")
+    __slots__ = ("attempt_id", "counts", "invisible_ms", "popped_ms", "visible")
 
     def __init__(self, offsets: Sequence[int], popped_ms: int, invisible_ms: int, attempt_id: str | None) -> None:
-        self.offsets: Sequence[int] = offsets
+        super().__init__(offsets)
         self.popped_ms: int = popped_ms
         self.invisible_ms: int = invisible_ms
         self.attempt_id: str | None = attempt_id
-        self.acked: int = 0
-        """A bit for each of `offsets`."""
         self.visible: dict[int, int] = {}
         """When single messages come again, where that was changed."""
         self.counts: dict[int, int] = {}
@@ -40,9 +39,6 @@ class InOrder:
 
     def __repr__(self) -> str:
         return f"<Popped in order: {list(self.offsets)}, free at {self.free_ms}>"
-
-    def left(self) -> list[int]:
-        return [offset for at, offset in enumerate(self.offsets) if not self.acked >> at & 1]
 
     @property
     def free_ms(self) -> int:
@@ -132,7 +128,7 @@ class PopOrder:
             return None
         if offset not in popped.offsets:
             raise ValueError(f"offset is illegal, {offset} is none of {list(popped.offsets)}")
-        popped.acked |= 1 << popped.offsets.index(offset)
+        popped.ack([offset])
         self.dirty = True
         return popped.next_offset
 

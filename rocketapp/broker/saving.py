@@ -57,13 +57,7 @@ class Saving:
         """Load the tables. ConfigError names the file that cannot be read, and how to repair it."""
         self._clock, self._observe = clock, observe
         version = partial(DataVersion, clock.now())
-        self.topics: TopicTable = TopicTable(
-            version(),
-            cluster=config.cluster,
-            broker=config.name,
-            auto_create=config.auto_create_topics,
-            queues=config.topic_queues,
-        )
+        self.topics: TopicTable = TopicTable(version(), config)
         self.groups: GroupTable = GroupTable(version())
         self.offsets: OffsetTable = OffsetTable(version(), None if store.is_copy else lambda: store.end_position)
         self.modes: RequestModes = RequestModes()

@@ -89,8 +89,8 @@ class TimerService:
         self._rolled: dict[int, dict[str, int]] = {}
         """Second -> messages of it that Apache RocketMQ has put again, and the last offset of each."""
         self._waiting = 0
-        self.on_scheduled: Callable[[int], object] = int
-        """Called with the time at which each new message is due; the owner of the clock replaces it."""
+        self.on_scheduled: Callable[[float], object] = float
+        """Called with the seconds until each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
         """What was delivered before: at the start, and on a slave as its master said last."""
         self._queue = QueueFollower(store, TIMER_TOPIC, 0, self._begun.first, self._note)
@@ -218,7 +218,7 @@ class TimerService:
             heapq.heappush(self._heap, second)
         self._seconds[second].append(offset)
         self._waiting += 1
-        self.on_scheduled((second + 1) * 1000)
+        self.on_scheduled(second + 1 - self._clock.now())
 
     # Delivery.
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, revive_topic
+from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.names import (
     CHECKS_OVER_TOPIC,
     DEFAULT_TOPIC,
@@ -40,11 +41,10 @@ _DELAY_LEVELS = 18
 class TopicTable(ConfigTable[TopicConfig]):
     """Topic configurations by name."""
 
-    def __init__(self, version: DataVersion, *, cluster: str, broker: str, auto_create: bool, queues: int) -> None:
+    def __init__(self, version: DataVersion, options: BrokerConfig) -> None:
         super().__init__(version)
-        self._system = _SYSTEM_NAMES | {cluster, broker, reply_topic(cluster)}
-        for config in _system_topics(cluster, broker, auto_create=auto_create, queues=queues):
-            self._configs[config.name] = config
+        self._system = _SYSTEM_NAMES | {options.cluster, options.name, reply_topic(options.cluster)}
+        self._configs |= {config.name: config for config in _system_topics(options)}
 
     def is_system(self, topic: str) -> bool:
         """Whether this is a system topic, which administrators may neither create nor delete."""
@@ -85,20 +85,20 @@ class TopicTable(ConfigTable[TopicConfig]):
         self.delete(DEFAULT_TOPIC) if default is None else self.put(default)
 
 
-def _system_topics(cluster: str, broker: str, *, auto_create: bool, queues: int) -> Iterator[TopicConfig]:
+def _system_topics(options: BrokerConfig) -> Iterator[TopicConfig]:
     """The topics that Apache RocketMQ creates at its start, as far as this broker uses them."""
 
     def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
         return TopicConfig(name=name, read_queues=queues, write_queues=queues, perm=perm)
 
     yield topic("SELF_TEST_TOPIC", 1)
-    if auto_create:
-        yield topic(DEFAULT_TOPIC, queues, READ_WRITE | PERM_INHERIT)
-    yield topic(cluster, 16, READ_WRITE | PERM_INHERIT)
-    yield topic(broker, 1, READ_WRITE | PERM_INHERIT)
-    yield topic(reply_topic(cluster), 1)
+    if options.auto_create_topics:
+        yield topic(DEFAULT_TOPIC, options.topic_queues, READ_WRITE | PERM_INHERIT)
+    yield topic(options.cluster, 16, READ_WRITE | PERM_INHERIT)
+    yield topic(options.name, 1, READ_WRITE | PERM_INHERIT)
+    yield topic(reply_topic(options.cluster), 1)
     yield topic("OFFSET_MOVED_EVENT", 1)
     yield topic(SCHEDULE_TOPIC, _DELAY_LEVELS)
-    yield topic(revive_topic(cluster), REVIVE_QUEUES)
+    yield topic(revive_topic(options.cluster), REVIVE_QUEUES)
     for name in (TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, CHECKS_OVER_TOPIC):
         yield topic(name, 1)

@@ -71,9 +71,9 @@ class PopProcessor:
     """Answers pops, now or later, and what members say of popped messages."""
 
     def __init__(
-        self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop, handed_out: Callable[[int], None]
+        self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop, handed_out: Callable[[float], None]
     ) -> None:
-        """`handed_out` is called with the milliseconds for which messages are hidden."""
+        """`handed_out` is called with the seconds for which messages are hidden."""
         self._core, self._pops, self._loop, self._handed_out = core, pops, loop, handed_out
         self.held: LongPoll[_Place, PopRequest] = LongPoll(loop, self._run_again)
         """Those that wait for a message, and those who only want to be told of it."""
@@ -164,7 +164,7 @@ class PopProcessor:
             self._is_free(key)
         else:
             popped_ms = self._pops.hide(key, handle, invisible_ms=invisible_ms, suspend=request.suspend, now_ms=now_ms)
-            self._handed_out(invisible_ms)
+            self._handed_out(invisible_ms / 1000)
         return PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
 
     # What else happens.
@@ -230,7 +230,7 @@ class PopProcessor:
             return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
         popped = pops.pop(request, held.wanted, self._core.now_ms())
         if popped.body:
-            self._handed_out(request.invisible_ms)
+            self._handed_out(request.invisible_ms / 1000)
             if popped.answer.rest:
                 self._wake_next(request)
             return _answer(held, ResponseCode.SUCCESS, "FOUND", popped)
