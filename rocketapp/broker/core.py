@@ -33,6 +33,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.message_id import UniqueIds
+from rocketapp.wire.record import BORN_IPV6, STORE_IPV6
 from rocketapp.wire.requests.admin import TopicConfig
 
 
@@ -65,6 +66,8 @@ class Hosts(NamedTuple):
 
     born: Host
     store: Host
+    flags: int
+    """What `sys_flag` says of their kinds."""
 
 
 @dataclass(slots=True)
@@ -106,7 +109,8 @@ class Core:
         """The addresses of a connection, computed once and kept in its `state`."""
         known: Hosts | None = connection.state
         if known is None:
-            known = Hosts(Host.of(connection.peer), Host.of(self.address))
+            born, here = Host.of(connection.peer), Host.of(self.address)
+            known = Hosts(born, here, BORN_IPV6 * born.is_ipv6 | STORE_IPV6 * here.is_ipv6)
             connection.state = known
         return known
 

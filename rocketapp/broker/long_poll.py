@@ -10,7 +10,7 @@ Every held request leaves exactly once, to be run again or with its connection. 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 from rocketapp.broker.filtering import Filter
@@ -57,7 +57,8 @@ class LongPoll(Generic[P, R]):
     def __init__(self, loop: asyncio.AbstractEventLoop, run_again: Callable[[Held[P, R]], Command | None]) -> None:
         """`run_again`: gives the answer to one that was woken; None when it is held anew."""
         self._loop, self._run_again = loop, run_again
-        self._by_topic: dict[str, dict[P, dict[Held[P, R], None]]] = {}
+        self.by_topic: dict[str, dict[P, dict[Held[P, R], None]]] = {}
+        """Those that are held, by topic and place: for others to read. It changes when one of them is woken."""
         self._by_connection: dict[Connection, dict[Held[P, R], None]] = {}
         self._woken: list[Held[P, R]] = []
         self._count = 0
@@ -67,15 +68,7 @@ class LongPoll(Generic[P, R]):
         return self._count
 
     def __repr__(self) -> str:
-        return f"<LongPoll {self._count} in {len(self._by_topic)} topics>"
-
-    def topics(self) -> list[str]:
-        """The topics of which something is waited for."""
-        return list(self._by_topic)
-
-    def at(self, topic: str) -> Mapping[P, Mapping[Held[P, R], None]]:
-        """Those of a topic, by their place in it. It changes when one of them is woken."""
-        return self._by_topic.get(topic, {})
+        return f"<LongPoll {self._count} in {len(self.by_topic)} topics>"
 
     def held_by(self, connection: Connection) -> int:
         """How many requests of this connection are held."""
@@ -85,7 +78,7 @@ class LongPoll(Generic[P, R]):
         """Keep a request until it is woken, which it is at this time in any case."""
         if held.connection.is_closed or self._is_stopped:
             return
-        self._by_topic.setdefault(held.topic, {}).setdefault(held.place, {})[held] = None
+        self.by_topic.setdefault(held.topic, {}).setdefault(held.place, {})[held] = None
         self._by_connection.setdefault(held.connection, {})[held] = None
         self._count += 1
         held.timer = self._loop.call_at(until, self.wake, (held,))
@@ -101,7 +94,7 @@ class LongPoll(Generic[P, R]):
 
     def wake_all(self, topic: str) -> None:
         """A group was moved in this topic, or it was deleted: what is held looks again."""
-        self.wake([held for waiting in self.at(topic).values() for held in waiting])
+        self.wake([held for waiting in self.by_topic.get(topic, {}).values() for held in waiting])
 
     def forget(self, connection: Connection) -> None:
         """Drop the requests of a connection that has ended."""
@@ -118,7 +111,7 @@ class LongPoll(Generic[P, R]):
     def _take_out(self, held: Held[P, R], timer: asyncio.TimerHandle) -> None:
         timer.cancel()
         held.timer = None
-        places, own = self._by_topic[held.topic], self._by_connection[held.connection]
+        places, own = self.by_topic[held.topic], self._by_connection[held.connection]
         waiting = places[held.place]
         del waiting[held], own[held]
         self._count -= 1
@@ -127,7 +120,7 @@ class LongPoll(Generic[P, R]):
         if not waiting:
             del places[held.place]
         if not places:
-            del self._by_topic[held.topic]
+            del self.by_topic[held.topic]
 
     def _answer_woken(self) -> None:
         woken, self._woken = self._woken, []

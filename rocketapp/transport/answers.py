@@ -11,9 +11,9 @@ checking that they exist.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from types import MethodType
-from typing import Any, NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from types import CoroutineType, MethodType
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.tasks import Tasks
@@ -32,7 +32,7 @@ class HasFields(Protocol):
     def to_fields(self) -> dict[str, str]: ...
 
 
-Found = Command | HasFields | Mapping[str, str] | bytes
+Found = Command | HasFields | dict[str, str] | bytes
 """The answer to a request: a whole response, or the fields or the body of one that says success."""
 Answer = Found | Coroutine[Any, Any, Found] | None
 """What a method returns. A coroutine brings the answer later. None: it comes by `Connection.reply`, or never."""
@@ -142,11 +142,11 @@ def _process(method: Callable[..., Answer], reads: Callable[..., Any] | None, ta
         answer = ask(connection, command)
         if answer is None or type(answer) is Command:
             return answer
-        if isinstance(answer, Coroutine):
+        if isinstance(answer, CoroutineType):  # its ABC costs a microsecond, and every send comes here
             assert tasks is not None
             tasks.start(_answer_later(connection, command, answer), f"answers request {command.code}")
             return None
-        return response_of(command, answer)
+        return response_of(command, cast("Found", answer))
 
     return process
 
@@ -175,7 +175,7 @@ def response_of(command: Command, found: Found | Exception) -> Command:
         return _refusal(command, found)
     if isinstance(found, bytes):
         return Command.response(command, ResponseCode.SUCCESS, fields={}, body=found)
-    fields = dict(found) if isinstance(found, Mapping) else found.to_fields()
+    fields = found if isinstance(found, dict) else found.to_fields()
     return Command.response(command, ResponseCode.SUCCESS, fields=fields)
 
 

@@ -113,7 +113,7 @@ class PopProcessor:
         """How many pops of exactly this group, topic and queue id are held."""
         request = PopRequest.of_looking(command.fields)
         self._check(request)
-        waiting = self.held.at(request.topic).get(_Place(request.group, request.queue_id), ())
+        waiting = self.held.by_topic.get(request.topic, {}).get(_Place(request.group, request.queue_id), ())
         return {"pollingNum": str(len(waiting))}
 
     @answers(RequestCode.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
@@ -147,7 +147,7 @@ class PopProcessor:
 
     def _is_free(self, key: Key) -> None:
         """A queue that is popped in order has changed: who waits for it looks again."""
-        for (group, wanted, _), waiting in list(self.held.at(key.topic).items()):
+        for (group, wanted, _), waiting in list(self.held.by_topic.get(key.topic, {}).items()):
             if group == key.group and (wanted < 0 or wanted == key.queue_id):
                 self._wake_one(waiting, None)
 
@@ -171,10 +171,10 @@ class PopProcessor:
 
     def follow(self, records: Sequence[Stored]) -> None:
         """Messages were stored: one held pop of each group looks for each, in the next turn of the loop."""
-        for stored in records if self.held else ():
+        for stored in records if self.held.by_topic else ():
             topic, queue_id = stored.topic, stored.queue_id
-            places = self.held.at(topic)
-            if not places or not stored.is_queued:
+            places = self.held.by_topic.get(topic)
+            if places is None or not stored.is_queued:
                 continue
             tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
             for (_, wanted, _), waiting in list(places.items()):
@@ -183,9 +183,9 @@ class PopProcessor:
 
     def come_again(self, group: str, retry_topic: str) -> None:
         """Messages were stored in a retry topic of pop: held pops of the group look for them."""
-        for topic in self.held.topics():
+        for topic in list(self.held.by_topic):
             if pop_retry_topic(group, topic, OF_RETRY) == retry_topic:
-                for (of_group, _, _), waiting in list(self.held.at(topic).items()):
+                for (of_group, _, _), waiting in list(self.held.by_topic.get(topic, {}).items()):
                     if of_group == group:
                         self._wake_one(waiting, None)
 
@@ -258,7 +258,7 @@ class PopProcessor:
         return self._tell(held) if held.place.is_notified else self._run(held)
 
     def _may_hold(self, held: _Held) -> bool:
-        waiting = self.held.at(held.topic).get(held.place, ())
+        waiting = self.held.by_topic.get(held.topic, {}).get(held.place, ())
         return len(waiting) < MOST_HELD and len(self.held) < MOST_HELD_BY_ALL
 
     def _hold(self, held: _Held, free_ms: int) -> None:
@@ -268,7 +268,7 @@ class PopProcessor:
 
     def _wake_next(self, request: PopRequest) -> None:
         """More is left than one answer has: another one may have it."""
-        places = self.held.at(request.topic).items()
+        places = self.held.by_topic.get(request.topic, {}).items()
         waiting = next((held for (group, _, told), held in places if group == request.group and not told), {})
         self._wake_one(waiting, None)
 

@@ -53,9 +53,9 @@ class PullProcessor:
 
     def follow(self, records: Sequence[Stored]) -> None:
         """Messages were stored: each wakes the pulls that want it."""
-        for stored in records if self.held else ():
+        for stored in records if self.held.by_topic else ():
             topic, queue_id = stored.topic, stored.queue_id
-            waiting = self.held.at(topic).get(queue_id)
+            waiting = self.held.by_topic.get(topic, {}).get(queue_id)
             if waiting and stored.is_queued:
                 tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
                 offset = stored.queue_offset

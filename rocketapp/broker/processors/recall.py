@@ -16,7 +16,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
+from rocketapp.wire.record import Record
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 from rocketapp.wire.requests.send import REGION
 
@@ -49,7 +49,7 @@ class RecallProcessor:
         return {"msgId": handle.message_id, "MSG_REGION": REGION}
 
     def _record(self, connection: Connection, request: RecallRequest, handle: RecallHandle, now_ms: int) -> Record:
-        born, here = self._core.hosts(connection)
+        born, here, flags = self._core.hosts(connection)
         properties = {
             names.TAGS: "_RECALL_TAG_",
             names.TIMER_DEL_UNIQKEY: handle.message_id,
@@ -61,7 +61,7 @@ class RecallProcessor:
             topic=handle.topic,
             body=b"0",
             raw_properties=names.encode(properties),
-            sys_flag=BORN_IPV6 * born.is_ipv6 | STORE_IPV6 * here.is_ipv6,
+            sys_flag=flags,
             born_ms=now_ms,
             born_host=born.raw,
             born_port=born.port,

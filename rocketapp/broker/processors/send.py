@@ -151,13 +151,8 @@ class SendProcessor:
         self, connection: Connection, request: SendRequest, body: bytes, raw: bytes, *, topic: str, queue_id: int
     ) -> Record:
         """What is stored of a request."""
-        born, here = self._core.hosts(connection)
-        sys_flag = request.sys_flag & ~_OURS
-        if born.is_ipv6:
-            sys_flag |= BORN_IPV6
-        if here.is_ipv6:
-            sys_flag |= STORE_IPV6
-        sent = request.flag, 0, 0, sys_flag, request.born_ms
+        born, here, flags = self._core.hosts(connection)
+        sent = request.flag, 0, 0, request.sys_flag & ~_OURS | flags, request.born_ms
         return Record(
             topic, body, raw, queue_id, *sent, born.raw, born.port, 0, here.raw, here.port, request.reconsume_times
         )

@@ -51,13 +51,13 @@ class Polls:
 async def test_what_is_woken_is_run_again_once_in_the_next_turn() -> None:
     polls = Polls()
     first, second = polls.hold("first"), polls.hold("second", place=1)
-    assert [list(waiting) for waiting in polls.poll.at("orders").values()] == [[first], [second]]
+    assert [list(waiting) for waiting in polls.poll.by_topic.get("orders", {}).values()] == [[first], [second]]
     polls.poll.wake([first])
     polls.poll.wake([first])
-    assert (polls.run, len(polls.poll), list(polls.poll.at("orders"))) == ([], 1, [1])
+    assert (polls.run, len(polls.poll), list(polls.poll.by_topic.get("orders", {}))) == ([], 1, [1])
     await asyncio.sleep(100)
     assert polls.run == ["first", "second"]
-    assert (len(polls.poll), polls.poll.topics()) == (0, [])
+    assert (len(polls.poll), list(polls.poll.by_topic)) == (0, [])
 
 
 @in_virtual_time
@@ -98,7 +98,7 @@ async def test_a_topic_is_woken_as_a_whole_and_no_other() -> None:
     polls.hold("stays", topic="stock")
     polls.poll.wake_all("orders")
     await asyncio.sleep(1)
-    assert (polls.run, polls.poll.topics()) == (["gone 0", "gone 1"], ["stock"])
+    assert (polls.run, list(polls.poll.by_topic)) == (["gone 0", "gone 1"], ["stock"])
 
 
 @in_virtual_time
@@ -163,7 +163,7 @@ def test_every_request_leaves_exactly_once(steps: list[tuple[str, int, str, int]
                 waiting[str(number)] = place, owner, now + time + 0.5
             elif step == "wake":
                 left = {name for name, (at, _, _) in waiting.items() if at == place}
-                polls.poll.wake(list(polls.poll.at("orders").get(place, ())))
+                polls.poll.wake(list(polls.poll.by_topic.get("orders", {}).get(place, ())))
                 await asyncio.sleep(0)
             elif step == "wait":
                 await asyncio.sleep(time)
