@@ -310,7 +310,7 @@ class MessageDelivery:
     def _start_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
         run, caller = FreeRun(pairs, self, is_of_one=is_of_one), pairs[0][0].caller
         self._free[run] = None
-        caller.workers.submit(caller, (run,))
+        caller.workers.submit(caller, run)
 
     def walk_apart(self, run: FreeRun) -> None:
         """One of its handlers has no free call: from now on each has a run of its own, unless nothing may start."""
@@ -370,7 +370,7 @@ class MessageDelivery:
             self._ask()
             return
         line.is_at_work = True
-        taker.caller.workers.submit(taker.caller, (line,))
+        taker.caller.workers.submit(taker.caller, line)
 
     def _is_prepared(self, line: LineRun, taker: Taker) -> bool:
         """Whether its first message may start now; otherwise it is seen to, and the line goes on after that."""

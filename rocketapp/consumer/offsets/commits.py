@@ -84,8 +84,6 @@ class Session:
     """The offset that the store is known to hold."""
     sent: int = field(init=False)
     """The highest offset that we sent, whether it was answered or not."""
-    floor: int = -1
-    """A previous owner has committed it after this session had begun: nothing below it is news."""
     _careful_to: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,9 +98,9 @@ class Session:
 
     @property
     def news(self) -> int | None:
-        """What is finished, unless the store is known to hold it."""
+        """What is finished, unless the store is known to hold it, or more: a previous owner may have told that."""
         offset = self.process_queue.commit_offset
-        return offset if offset != self.confirmed and offset >= self.floor else None
+        return offset if self.confirmed is None or offset > self.confirmed else None
 
     def is_careful(self, now: float) -> bool:
         """Whether the stored offset is read before ours is written: a previous owner may have written a higher one."""
@@ -110,7 +108,7 @@ class Session:
 
     def found(self, offset: int) -> None:
         """A previous owner has committed this offset."""
-        self.confirmed = self.floor = offset
+        self.confirmed = offset
         self.sent = max(self.sent, offset)
 
     def went_on(self, stored: int | None) -> bool:

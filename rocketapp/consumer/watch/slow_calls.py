@@ -217,22 +217,29 @@ _CALLERS = (LoopWorkers._stint.__code__, ThreadWorkers._stint.__code__)
 def places_of_calls() -> dict[int, str]:
     """By the id of an item, `file:line` where the call for it stands. On the event loop."""
     found: dict[int, str] = {}
-    for task in asyncio.all_tasks():
-        _note(found, list(frames_of_coroutine(task.get_coro())))
-    for frame in sys._current_frames().values():
-        _note(found, list(frames_of_thread(frame))[::-1])
+    for _, frames in _all_frames():
+        number = next((at for at, frame in enumerate(frames) if frame.f_code in _CALLERS), len(frames))
+        inner = frames[number + 1 :]
+        if place := next((place for one in reversed(inner) if (place := place_of_frame(one, ""))), ""):
+            found[id(frames[number].f_locals.get("item"))] = place
     return found
 
 
-def _note(found: dict[int, str], frames: list[FrameType]) -> None:
-    """`frames`: the outermost first."""
-    for number, frame in enumerate(frames):
-        if frame.f_code in _CALLERS:
-            inner = frames[number + 1 :]
-            place = next((place for one in reversed(inner) if (place := place_of_frame(one, ""))), "")
-            if place:
-                found[id(frame.f_locals.get("item"))] = place
-            return
+def stacks() -> str:
+    """The stacks of all threads and of all tasks of the running loop; those that stand alike are shown once."""
+    found: dict[str, list[str]] = {}
+    for who, frames in _all_frames():
+        found.setdefault(_stack(frames), []).append(who)
+    return "\n".join(f"{_title(sorted(who))}\n{stack}" for stack, who in found.items())
+
+
+def _all_frames() -> Iterator[tuple[str, list[FrameType]]]:
+    """Where each thread stands, then each task of the running loop: the outermost frame first."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, innermost in sys._current_frames().items():
+        yield f"thread {names.get(ident, ident)}", [frame for frame, _ in traceback.walk_stack(innermost)][::-1]
+    for task in asyncio.all_tasks():
+        yield f"task {task.get_name()}", list(frames_of_coroutine(task.get_coro()))
 
 
 def frames_of_coroutine(waiting: Any) -> Iterator[FrameType]:
@@ -245,26 +252,6 @@ def frames_of_coroutine(waiting: Any) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
         waiting = getattr(waiting, "gi_yieldfrom" if kind == "gi" else f"{kind}_await", None)
-
-
-def frames_of_thread(frame: FrameType | None) -> Iterator[FrameType]:
-    """This frame and those that called it."""
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
-def stacks() -> str:
-    """The stacks of all threads, then of all tasks of the running loop; those that stand alike are shown once."""
-    found: dict[str, list[str]] = {}
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    for ident, frame in sys._current_frames().items():
-        stack = _stack(list(frames_of_thread(frame))[::-1])
-        found.setdefault(stack, []).append(f"thread {names.get(ident, ident)}")
-    for task in asyncio.all_tasks():
-        stack = _stack(frames_of_coroutine(task.get_coro()))
-        found.setdefault(stack, []).append(f"task {task.get_name()}")
-    return "\n".join(f"{_title(sorted(who))}\n{stack}" for stack, who in found.items())
 
 
 def _stack(frames: Iterable[FrameType]) -> str:

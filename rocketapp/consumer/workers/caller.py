@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler, messages_of
@@ -26,8 +26,8 @@ _SHORTEST_WAIT = 0.02
 class Workers(Protocol):
     """What walks through runs: tasks of the loop for async handlers, threads for sync ones."""
 
-    def submit(self, caller: Caller, runs: Sequence[Any]) -> None:
-        """On the loop: walk through these runs, whose first message is for this handler."""
+    def submit(self, caller: Caller, run: Any) -> None:
+        """On the loop: walk through this run, whose first message is for this handler."""
         ...
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
@@ -41,6 +41,8 @@ class Caller:
     def __init__(self, handler: Handler, pauses: Pauses, workers: Workers) -> None:
         """`workers`: those that call it."""
         about = handler.subscription
+        self.concurrency: int = about.concurrency
+        """Calls at once without regard to the backlog: as declared, or as it was adjusted."""
         self.most: int = about.concurrency
         self._free: deque[None] = deque([None] * self.most)
         self._surplus: deque[None] = deque()

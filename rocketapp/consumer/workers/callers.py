@@ -34,8 +34,6 @@ class Callers:
         """This is a forked child, which starts nothing more."""
         self.times: int = 1
         """How many times their concurrency they run at once, up to the most of each."""
-        self._paces: dict[int, int] = {}
-        """Concurrency that is not the declared one, by the identity of callers."""
 
     def __repr__(self) -> str:
         return f"<Callers: {list(self._of.values())}>"
@@ -75,7 +73,7 @@ class Callers:
     def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
         """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
         caller = self.one(handler)
-        self._paces[id(caller)] = concurrency
+        caller.concurrency = concurrency
         self._resize(caller)
         if batch is not None:
             caller.batch = batch
@@ -84,8 +82,7 @@ class Callers:
 
     def _resize(self, caller: Caller) -> None:
         about = caller.handler.subscription
-        concurrency = self._paces.get(id(caller), about.concurrency)
-        times = self.times if kind_of(about) is CONCURRENT else 1
+        concurrency, times = caller.concurrency, (self.times if kind_of(about) is CONCURRENT else 1)
         caller.resize(max(concurrency, min(concurrency * times, about.concurrency_most)))
 
     def collect(self) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import repeat
@@ -87,14 +87,14 @@ class ThreadWorkers:
         active = sum(worker.active for worker in self._workers)
         return f"<ThreadWorkers: {active} of {len(self._workers)} active, {self._ready}>"
 
-    def submit(self, caller: Caller, runs: Sequence[Run]) -> None:
-        """Walk through these runs, whose first message is for this handler."""
+    def submit(self, caller: Caller, run: Run) -> None:
+        """Walk through this run, whose first message is for this handler."""
         if self._is_stopped:
             return
         if caller.is_paused:
             caller.ask_for_probe()
         with self._lock:
-            self._ready.add(caller, runs)
+            self._ready.add(caller, run)
             asleep = not any(worker.active for worker in self._workers)
         has_thread = not asleep or self._wake(1)
         self._look_in(_STUCK_AFTER if has_thread else _THREAD_RETRY)

@@ -8,7 +8,7 @@ messages that may start: so 64 slow calls overlap, and a fast handler costs no t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import repeat
 from typing import Any
 
@@ -64,13 +64,13 @@ class LoopWorkers:
     def __repr__(self) -> str:
         return f"<LoopWorkers: {len(self._workers)} workers, {len(self._idle)} idle, {self._ready}>"
 
-    def submit(self, caller: Caller, runs: Sequence[Run]) -> None:
-        """Walk through these runs, whose first message is for this handler, from the loop's next turn on."""
+    def submit(self, caller: Caller, run: Run) -> None:
+        """Walk through this run, whose first message is for this handler, from the loop's next turn on."""
         if self._is_stopped:
             return
         if caller.is_paused:
             caller.ask_for_probe()
-        self._ready.add(caller, runs)
+        self._ready.add(caller, run)
         # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
         if not (self._spreading or self._yielding):
             self._wake(1)

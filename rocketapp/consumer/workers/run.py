@@ -112,7 +112,7 @@ class Run:
     def submit(self) -> None:
         """On the loop: have the workers of its first message's handler walk through it. It has messages."""
         caller = self.items[0][0].caller
-        caller.workers.submit(caller, (self,))
+        caller.workers.submit(caller, self)
 
     def note(self, note: Note, most: int) -> int:
         """Note down that a worker takes at most this number; how many it may take."""
@@ -238,12 +238,11 @@ class Ready:
     def __repr__(self) -> str:
         return f"<Ready {list(self._turns)}>"
 
-    def add(self, caller: Caller, runs: Sequence[Run]) -> None:
-        """Runs whose first message is for this handler; those that are here already stay where they are."""
-        for run in runs:
-            if not run.is_queued and (run.is_shared or not run.walkers):  # otherwise it is given back, and comes again
-                run.is_queued = True
-                (caller.mixed if run.is_of_many else caller.runs).append(run)
+    def add(self, caller: Caller, run: Run) -> None:
+        """A run whose first message is for this handler; one that is here already stays where it is."""
+        if not run.is_queued and (run.is_shared or not run.walkers):  # otherwise it is given back, and comes again
+            run.is_queued = True
+            (caller.mixed if run.is_of_many else caller.runs).append(run)
         self.enter(caller)
 
     def enter(self, caller: Caller) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -144,7 +144,7 @@ class IsToldTooEarly(Caller):
 
 async def test_a_thread_that_ends_a_call_beyond_the_most_opens_no_handler_that_is_paused_meanwhile() -> None:
     class NoWorkers:
-        def submit(self, caller: Caller, runs: Sequence[Any]) -> None: ...
+        def submit(self, caller: Caller, run: Any) -> None: ...
         def enter(self, caller: Caller, *, by_worker: bool = False) -> None: ...
 
     pauses = Pauses()
