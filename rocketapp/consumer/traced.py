@@ -13,11 +13,11 @@ from random import Random
 from typing import Any
 
 from rocketapp.client.traces import Traces
-from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.modes.outcomes import failure_of
-from rocketapp.model.outcome import Outcome, outcomes_by_message
+from rocketapp.consumer.handler import ConsumedTopic, Handler, messages_of
+from rocketapp.consumer.modes.outcomes import failure_of, failures_of
+from rocketapp.model.outcome import Outcome
 from rocketapp.model.subscription import Subscription, kind_of
-from rocketapp.wire.message import Message, Stub, stub_of
+from rocketapp.wire.message import Stub, stub_of
 from rocketapp.wire.trace import CallCode, Handled, Line, begun_line, ended_line, handled
 
 _Begun = tuple[float, int, tuple[Stub, ...]]
@@ -49,10 +49,7 @@ class TracedCalls:
     def around(self, handler: Handler) -> Handler:
         """The handler, whose calls leave notes."""
         call, subscription = handler.call, handler.subscription
-        if not kind_of(subscription).by_message:
-            begin: Callable[[Any], _Begun] = self._begin_pull
-        else:
-            begin = self._begin_one if subscription.batch is None else self._begin_batch
+        begin = self._begin if kind_of(subscription).by_message else self._begin_pull
         around = self._async if subscription.is_async else self._sync
         return replace(handler, call=around(call, subscription, begin))
 
@@ -86,13 +83,8 @@ class TracedCalls:
 
         return tracing
 
-    def _begin_one(self, message: Message) -> _Begun:
-        begun = self._now(), next(self._numbers), (stub_of(message),)
-        self._add((self._write, begun, None, None))
-        return begun
-
-    def _begin_batch(self, messages: Sequence[Message]) -> _Begun:
-        begun = self._now(), next(self._numbers), tuple(map(stub_of, messages))
+    def _begin(self, item: Any) -> _Begun:
+        begun = self._now(), next(self._numbers), tuple(map(stub_of, messages_of(item)))
         self._add((self._write, begun, None, None))
         return begun
 
@@ -151,17 +143,9 @@ class TracedCalls:
 
 
 def _codes_of(result: object, item: Any, subscription: Subscription) -> _Codes:
-    """What a returned value says of each message; None: all are done."""
-    if not kind_of(subscription).by_message:
-        return [_code_of(result)] * len(item)
-    if subscription.batch is None:
-        return [_code_of(result)]
-    try:
-        single = outcomes_by_message(result, item)
-    except TypeError:
-        return [CallCode.FAILED] * len(item)
-    return [_code_of(result if single is None else single.get(message)) for message in item]
-
-
-def _code_of(result: object) -> CallCode:
-    return CallCode.SUCCESS if failure_of(result, False) is None else CallCode.FAILED
+    """What a returned value says of each message."""
+    if kind_of(subscription).by_message:
+        failures = failures_of(result, False, messages_of(item), subscription)
+    else:
+        failures = [failure_of(result, False)] * len(item)
+    return [CallCode.SUCCESS if failure is None else CallCode.FAILED for failure in failures]
