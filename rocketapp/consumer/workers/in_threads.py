@@ -21,14 +21,13 @@ from itertools import repeat
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.journal import Journal, Note
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
-from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, Taker, clock_of
+from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, Taker, Worker, clock_of
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.model.subscription import Subscription
 
 _LONG = 8
 """Times as many messages of a run as a worker of the loop takes: to give it back takes a turn of the loop."""
@@ -40,26 +39,18 @@ _THREAD_RETRY = 0.1
 """Seconds until the system is asked again for a thread that it did not have."""
 
 
-class _Worker:
-    """The run and the message that one thread is at."""
+class _ThreadWorker(Worker):
+    """A thread."""
 
-    __slots__ = ("active", "finished", "item", "note", "run", "seen", "taker")
+    __slots__ = ("active", "finished", "seen")
 
-    def __init__(self, note: Note | None) -> None:
-        self.note: Note | None = note
+    def __init__(self, journal: Journal | None) -> None:
+        super().__init__(journal)
         self.active: bool = False
-        self.run: Run | None = None
-        self.taker: Taker
-        """Whose call it has, while it has a run."""
-        self.item: Any = None
         self.seen: Any = None
         """What it worked on at the last look."""
         self.finished: deque[tuple[Run, dict[Taker, list[Any]]]] = deque()
         """By run and handler what the loop has not acknowledged; the thread adds to the last run's lists."""
-
-    def at_work(self) -> tuple[Subscription, Any] | None:
-        """Whose handler it calls now, and with what."""
-        return None if self.item is None else (self.taker.handler.subscription, self.item)
 
 
 class ThreadWorkers:
@@ -73,7 +64,7 @@ class ThreadWorkers:
         self._lock = threading.Lock()
         """Guards the runs, who has their turn, and who is active: a thread takes it once per stint."""
         self._ready = Ready(self._leave, self._leave)
-        self._workers: list[_Worker] = []
+        self._workers: list[_ThreadWorker] = []
         self._reports: deque[tuple[Run, bool, Callable[[], None]]] = deque()
         """What the loop is to be told of runs, and whether a thread gives the run back with it."""
         self._is_woken = self._is_stopped = False
@@ -117,21 +108,15 @@ class ThreadWorkers:
         if self._looking is not None:
             self._looking.cancel()
         with self._lock:
-            self._start_nothing()
+            self._ready.clear(self._workers)
         self._threads.stop()
 
     def halt(self) -> None:
         """In a forked child: start nothing more."""
         self._is_stopped = True
         self._lock = threading.Lock()  # a thread that is not there may hold the old one
-        self._start_nothing()
+        self._ready.clear(self._workers)
         self._threads.halt()
-
-    def _start_nothing(self) -> None:
-        self._ready.clear()
-        for worker in self._workers:
-            if worker.run is not None:
-                worker.run.items.clear()
 
     def _on_loop(self, call: Callable[..., object], *arguments: object) -> None:
         """On the loop, soon. Raises RuntimeError when that is closed, which ends the thread."""
@@ -153,7 +138,7 @@ class ThreadWorkers:
 
     def _let_help(self) -> None:
         """Let others help when a call takes its time."""
-        active, stuck = 0, list[_Worker]()
+        active, stuck = 0, list[_ThreadWorker]()
         with self._lock:
             for worker in self._workers:
                 if worker.active:
@@ -195,12 +180,12 @@ class ThreadWorkers:
                 self._activate(worker)
                 count -= 1
         while count > 0:
-            worker = _Worker(None if self._journal is None else self._journal.note())
+            worker = _ThreadWorker(self._journal)
             self._workers.append(worker)
             self._activate(worker)
             count -= 1
 
-    def _activate(self, worker: _Worker) -> None:
+    def _activate(self, worker: _ThreadWorker) -> None:
         worker.active, worker.item, worker.seen = True, None, None
         try:
             self._threads.run(lambda: self._walk(worker))
@@ -210,7 +195,7 @@ class ThreadWorkers:
 
     # In a thread.
 
-    def _walk(self, worker: _Worker) -> None:
+    def _walk(self, worker: _ThreadWorker) -> None:
         """Take one run after the other until nothing is left to start."""
         AT_WORK.set(worker.at_work)
         try:
@@ -224,7 +209,7 @@ class ThreadWorkers:
         except RuntimeError:
             return  # the loop is closed
 
-    def _next_run(self, worker: _Worker) -> Run | None:
+    def _next_run(self, worker: _ThreadWorker) -> Run | None:
         """Give back the call that it had, and take a run with a call for it; None: there is none, it rests."""
         with self._lock:
             if worker.run is not None:
@@ -245,7 +230,7 @@ class ThreadWorkers:
             self._reports.append((run, False, partial(self._left, run)))
             self._collect_soon(at_once=True)
 
-    def _ended(self, worker: _Worker, run: Run, item: Any, result: object, *, raised: bool) -> bool:
+    def _ended(self, worker: _ThreadWorker, run: Run, item: Any, result: object, *, raised: bool) -> bool:
         """Report a call whose message is not just done; whether the run is given back with that."""
         if run.in_turn is not None and worker.note is not None:
             # The loop starts the next one when it hears of the end of this one, in another thread.
@@ -254,7 +239,7 @@ class ThreadWorkers:
         self._collect_soon(at_once=result is not None or not run.is_shared)
         return not run.is_shared
 
-    def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912, PLR0915 - a function for each takes longer
+    def _stint(self, worker: _ThreadWorker, run: Run) -> bool:  # noqa: PLR0912, PLR0915 - a function for each takes longer
         """Call for some of its messages; True: with the end of the last call the run is given back."""
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
@@ -289,7 +274,7 @@ class ThreadWorkers:
                 return False
             for left in range(most - 1, -1, -1):
                 if not is_of_one and items[0][0] is not taker:
-                    if not self._goes_to(worker, items[0][0]):
+                    if not worker.goes_to(items[0][0]):
                         return False
                     taker = worker.taker
                     caller, call, _, is_plain = taker.parts
@@ -324,17 +309,7 @@ class ThreadWorkers:
                     return False
         return False
 
-    def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
-        """Whether the thread may call this handler next: it takes a call of it for the one that it has."""
-        before = worker.taker
-        if taker is before:
-            return True
-        if taker.goes_with is not before.goes_with or not taker.caller.take_after(before.caller):
-            return False
-        worker.taker = taker
-        return True
-
-    def _shares(self, worker: _Worker, run: Run) -> dict[Taker, list[Any]]:
+    def _shares(self, worker: _ThreadWorker, run: Run) -> dict[Taker, list[Any]]:
         """Where is put down by handler what of this run is finished."""
         finished = worker.finished
         if not finished or finished[-1][0] is not run:
@@ -376,7 +351,7 @@ class ThreadWorkers:
         else:
             run.split()
 
-    def _acknowledge(self, worker: _Worker) -> None:
+    def _acknowledge(self, worker: _ThreadWorker) -> None:
         finished = worker.finished
         while finished:
             is_last = len(finished) == 1  # the thread may add to it

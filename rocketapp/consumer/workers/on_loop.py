@@ -13,11 +13,10 @@ from itertools import repeat
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.journal import Journal, Note
+from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import Ready, Run, Taker, clock_of
+from rocketapp.consumer.workers.run import Ready, Run, Worker, clock_of
 from rocketapp.model.at_work import AT_WORK
-from rocketapp.model.subscription import Subscription
 from rocketapp.tasks import Tasks
 
 _TURN = 0.005
@@ -27,24 +26,16 @@ LONGEST_STINT = 1.0
 keep them waiting for minutes. Java's client lets a queue run on for 60 s."""
 
 
-class _Worker:
-    """The run and the message that one coroutine is at."""
+class _LoopWorker(Worker):
+    """A coroutine."""
 
-    __slots__ = ("is_left", "item", "note", "run", "taker", "task")
+    __slots__ = ("is_left", "task")
 
-    def __init__(self, note: Note | None) -> None:
-        self.note: Note | None = note
+    def __init__(self, journal: Journal | None) -> None:
+        super().__init__(journal)
         self.task: asyncio.Task[None]
-        self.run: Run | None = None
-        self.taker: Taker
-        """Whose call it has, while it has a run."""
-        self.item: Any = None
         self.is_left: bool = False
         """It was cancelled; what its handler does after that is not waited for."""
-
-    def at_work(self) -> tuple[Subscription, Any] | None:
-        """Whose handler it calls now, and with what."""
-        return None if self.item is None else (self.taker.handler.subscription, self.item)
 
 
 class LoopWorkers:
@@ -57,7 +48,7 @@ class LoopWorkers:
         self._now = clock_of(self._loop)
         self._ready = Ready(self._leave, lambda run: run.split())
         self._idle: list[asyncio.Future[None]] = []
-        self._workers: dict[_Worker, None] = {}
+        self._workers: dict[_LoopWorker, None] = {}
         self._spreading = self._yielding = self._is_stopped = False
         self._turn_end = 0.0
 
@@ -111,10 +102,7 @@ class LoopWorkers:
     def halt(self) -> None:
         """In a forked child: start nothing more. The loop ends the child when the handler suspends or returns."""
         self._is_stopped = True
-        self._ready.clear()
-        for worker in self._workers:
-            if worker.run is not None:
-                worker.run.items.clear()
+        self._ready.clear(self._workers)
 
     def _wake(self, count: int) -> None:
         while count > 0 and not self._is_stopped:
@@ -124,7 +112,7 @@ class LoopWorkers:
                     continue
                 waiter.set_result(None)
             else:
-                worker = _Worker(None if self._journal is None else self._journal.note())
+                worker = _LoopWorker(self._journal)
                 self._workers[worker] = None
                 worker.task = self._tasks.start(self._work(worker), "handlers")
             count -= 1
@@ -140,7 +128,7 @@ class LoopWorkers:
         if self._ready and not self._yielding:
             self._wake(self._ready.startable())
 
-    async def _work(self, worker: _Worker) -> None:
+    async def _work(self, worker: _LoopWorker) -> None:
         AT_WORK.set(worker.at_work)
         try:
             while True:
@@ -166,7 +154,7 @@ class LoopWorkers:
             if self._ready and not self._is_stopped:
                 self._ask_to_spread()
 
-    async def _walk(self, worker: _Worker) -> None:
+    async def _walk(self, worker: _LoopWorker) -> None:
         """Work until nothing is left to start."""
         is_cancelling, now = worker.task.cancelling, self._now
         self._turn_end = now() + _TURN
@@ -187,7 +175,7 @@ class LoopWorkers:
             if now() >= self._turn_end:
                 await self._let_others_run()
 
-    async def _stint(self, worker: _Worker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
+    async def _stint(self, worker: _LoopWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
         """Call for some of its messages, as long as the lease is certain.
 
         True: the run was given back with the end of the last call.
@@ -203,7 +191,7 @@ class LoopWorkers:
             except IndexError:
                 break
             if one is not taker:
-                if not self._goes_to(worker, one):
+                if worker.task.cancelling() or not worker.goes_to(one):
                     items.appendleft((one, item))
                     break
                 taker = one
@@ -239,18 +227,7 @@ class LoopWorkers:
                 return is_back
         return False
 
-    def _goes_to(self, worker: _Worker, taker: Taker) -> bool:
-        """Whether the worker may call this handler next: it takes a call of it for the one that it has."""
-        before = worker.taker
-        if taker is before:
-            return True
-        if taker.goes_with is not before.goes_with or worker.task.cancelling() or not taker.caller.take():
-            return False
-        worker.taker = taker
-        before.caller.release(by_worker=False)
-        return True
-
-    def _raise_if_ours(self, worker: _Worker, error: BaseException) -> None:
+    def _raise_if_ours(self, worker: _LoopWorker, error: BaseException) -> None:
         """Raise it again when the handler did not: it ends the worker."""
         if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
             raise error  # not the handler's: this coroutine is being closed

@@ -20,8 +20,9 @@ from math import inf
 from typing import Any
 
 from rocketapp.consumer.handler import Handler, first_of, last_of, messages_of
-from rocketapp.consumer.journal import Note
+from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
+from rocketapp.model.subscription import Subscription
 from rocketapp.state.lease import Lease
 from rocketapp.wire.record import Message
 
@@ -223,6 +224,33 @@ class FreeRun(Run):
         return left
 
 
+class Worker:
+    """The run and the message that one worker is at."""
+
+    __slots__ = ("item", "note", "run", "taker")
+
+    def __init__(self, journal: Journal | None) -> None:
+        self.note: Note | None = None if journal is None else journal.note()
+        self.run: Run | None = None
+        self.taker: Taker
+        """Whose call it has, while it has a run."""
+        self.item: Any = None
+
+    def at_work(self) -> tuple[Subscription, Any] | None:
+        """Whose handler it calls now, and with what."""
+        return None if self.item is None else (self.taker.handler.subscription, self.item)
+
+    def goes_to(self, taker: Taker) -> bool:
+        """Whether it may call this handler next: it takes a call of it for the one that it has."""
+        before = self.taker
+        if taker is before:
+            return True
+        if taker.goes_with is not before.goes_with or not taker.caller.take_after(before.caller):
+            return False
+        self.taker = taker
+        return True
+
+
 class Ready:
     """The handlers that have runs and may be called. Not for several threads at once."""
 
@@ -299,11 +327,12 @@ class Ready:
             count += min(free, left) or int(bool(caller.mixed))
         return count
 
-    def clear(self) -> None:
-        """Nothing starts any more, also what was left out so far."""
+    def clear(self, workers: Iterable[Worker]) -> None:
+        """Nothing starts any more: what was left out so far, and what these workers have."""
         self._is_over = True
-        for caller in self._turns:
-            for run in chain(caller.mixed, caller.runs):
+        runs = chain.from_iterable((*caller.mixed, *caller.runs) for caller in self._turns)
+        for run in [*runs, *(worker.run for worker in workers)]:
+            if run is not None:
                 run.items.clear()
         self._turns.clear()
 
