@@ -20,11 +20,7 @@ from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue
 
 LATE = 10.0
-"""Seconds that a broker may be late with them."""
-AGAIN = 1.0
-"""Seconds between two looks for one that is late."""
-
-
+"""Seconds that a broker may be late with messages that come again."""
 M = TypeVar("M", bound=Pulled)
 
 RENEW_AT = 0.5
@@ -222,32 +218,18 @@ class PopQueue(ProcessQueue[M]):
 
 
 class RetryTimes:
-    """When messages come again that we have hidden until then.
-
-    A broker wakes no request for them: it is asked in time.
-    """
+    """When messages come again that we have hidden until then."""
 
     def __init__(self) -> None:
         self._times: list[float] = []
-
-    def __len__(self) -> int:
-        return len(self._times)
 
     def add(self, at: float) -> None:
         """A message comes again at this time, or up to LATE seconds later."""
         heappush(self._times, at)
 
-    def came(self, count: int, now: float) -> None:
-        """`count` messages have come again: those that were due first."""
-        while count and self._times and self._times[0] <= now:
-            heappop(self._times)
-            count -= 1
-
-    def next_look(self, now: float) -> float | None:
-        """Seconds until the broker is asked for the next one; None when none is expected."""
+    def next(self, now: float) -> float | None:
+        """Seconds until a broker has the next one, if it has not yet; None when none is expected."""
         times = self._times
         while times and times[0] + LATE < now:
-            heappop(times)  # another member has got it
-        if not times:
-            return None
-        return times[0] - now if times[0] > now else AGAIN
+            heappop(times)  # it has come, or another member has got it
+        return max(0.0, times[0] - now) if times else None

@@ -187,8 +187,6 @@ class Invisibility:
         self._loop = asyncio.get_running_loop()
         self.retries: RetryTimes = RetryTimes()
         """When messages that we have failed on come again."""
-        self.new_retry: asyncio.Event = asyncio.Event()
-        """Set when another one does, perhaps sooner than those before."""
         self._name = f"hide messages of {self._about}"
         self._shortest = inf
         """The shortest time for which messages were hidden."""
@@ -238,7 +236,6 @@ class Invisibility:
         def hidden() -> None:
             at = self._loop.time() + delay
             self.retries.add(at)
-            self.new_retry.set()
             redelivery.may_come_until(at + LATE)
             count_retry(self._member, handler, message, failure, delay)
 

@@ -21,8 +21,7 @@ from rocketapp.errors import ProtocolError, RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pop_queue import AGAIN, RENEW_AT, HandOut, PopQueue, hidden_since
-from rocketapp.tasks import is_set_by
+from rocketapp.state.pop_queue import RENEW_AT, HandOut, PopQueue, hidden_since
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
@@ -30,6 +29,8 @@ from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest, PopRes
 
 _ANSWER_TIME = 1.0
 """Seconds after which a request that was not answered is held by a broker that has nothing."""
+_SHORT_HOLD = 1.0
+"""Seconds that a broker may hold a request at least, when messages are about to come again."""
 _ANSWER_LATE = 10.0
 """Seconds that an answer may be late (Java: the same)."""
 _KNOWS_SUSPEND = 513
@@ -70,8 +71,6 @@ class Popper:
         self.gate: Gate = Gate(self._about, flow, member.blocked)
         self.coming: Coming | None = None
         """The request under way."""
-        self.looking: Coming | None = None
-        """The same of a request for messages that come again."""
 
     def __repr__(self) -> str:
         return f"<Popper {self._about}>"
@@ -84,25 +83,6 @@ class Popper:
     async def run(self) -> None:
         """Until cancelled; then `coming` may still be answered."""
         await self._member.repeat(self._pop, f"pop {self._about}", self._config.pull_retry_delay)
-
-    async def look_for_retries(self) -> None:
-        """Beside the request that the broker holds, ask for messages that come again, until this is cancelled."""
-        await self._member.repeat(self._look, f"look for retries of {self._about}", AGAIN)
-
-    async def _look(self) -> None:
-        now = self._loop.time()
-        pause = self._invisibility.retries.next_look(now)
-        self._invisibility.new_retry.clear()
-        if await is_set_by(self._invisibility.new_retry, None if pause is None else now + pause):
-            return
-        if not (self.gate.is_paused or self.gate.waits_for_room or self._flow.is_full()):
-            try:
-                self.looking = coming = await self._start(hold=0.0)
-                await asyncio.wait([coming.answer])
-                self.looking = None
-                self._hand_on(coming, self.took(coming))
-            except RocketAppError:
-                await asyncio.sleep(AGAIN)  # the request that is held says what is the matter
 
     async def _pop(self) -> None:
         try:
@@ -160,8 +140,6 @@ class Popper:
         )
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
-            if hand_out.handle.kind != OF_TOPIC:
-                self._invisibility.retries.came(len(share), self._loop.time())
         self._flow.taken(len(result.body))
         return messages
 
@@ -173,8 +151,13 @@ class Popper:
         self.gate.moves()
 
     def _hold(self) -> float:
-        """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left."""
-        return min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
+        """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left.
+
+        It wakes no request for a message that comes again. One in flight may fail, and come again soon.
+        """
+        most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
+        wait = 0.0 if len(self._queue) else self._invisibility.retries.next(self._loop.time())
+        return most if wait is None else min(most, max(wait, _SHORT_HOLD))
 
     async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""

@@ -234,8 +234,6 @@ class Gate:
         """Done when the queue is resumed; None while it is not paused."""
         self.stopped: tuple[Text, str, float] | None = None
         """Why it is blocked, apart from a pause: text, kind, patience."""
-        self.waits_for_room: bool = False
-        """Flow control keeps the next request back."""
 
     def __repr__(self) -> str:
         return f"<Gate of {self._queue}{': paused' * self.is_paused}>"
@@ -296,11 +294,7 @@ class Gate:
                 return
             else:
                 self.stops(self._flow.reason, CONSEQUENCE, self._flow.patience)
-                self.waits_for_room = True
-                try:
-                    await self._flow.room()
-                finally:
-                    self.waits_for_room = False
+                await self._flow.room()
                 self.moves()
                 if self._resumed is None:
                     return

@@ -88,7 +88,6 @@ class PopAssignment(Owned):
             member.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
                 (popper.run(), "pop"),
-                (popper.look_for_retries(), "look for retries of"),
                 (self._invisibility.keep_hidden(), "keep hidden what is in flight of"),
                 (self._acks.run(queue), "acknowledge"),
             )
@@ -96,8 +95,7 @@ class PopAssignment(Owned):
         try:
             await self._ended
             loops[0].cancel()
-            loops[1].cancel()
-            await self._give_back(popper, delivery, loops[3])
+            await self._give_back(popper, delivery, loops[2])
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
             delivery.discard()
@@ -123,8 +121,8 @@ class PopAssignment(Owned):
         """Finish and acknowledge what was started; the rest is hidden no longer."""
         self._invisibility.end()
         delivery.end()
-        under_way = [coming for coming in (popper.looking, popper.coming) if coming is not None]
-        self._member.tasks.start(self._give_back_late(popper, under_way), f"give back late answers of {self.queue}")
+        late = self._give_back_late(popper, popper.coming)
+        self._member.tasks.start(late, f"give back the late answer of {self.queue}")
         drained = self._member.tasks.start(delivery.drained(), f"drain {self.queue}")
         await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
         if not drained.done():
@@ -135,21 +133,21 @@ class PopAssignment(Owned):
         self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
         delivery.discard()
 
-    async def _give_back_late(self, popper: Popper, under_way: list[Coming]) -> None:
-        """What these requests bring, perhaps long after the session, is not for us.
+    async def _give_back_late(self, popper: Popper, coming: Coming | None) -> None:
+        """What the request under way brings, perhaps long after the session, is not for us.
 
         Until the broker has taken it back its address is kept, also while no route names it.
         """
         routes, broker_name = self._member.client.routes, self.queue.broker_name
         routes.hold_broker(broker_name)
         try:
-            for coming in under_way:
+            if coming is not None:
                 await asyncio.wait([coming.answer])
                 with contextlib.suppress(RocketAppError, asyncio.CancelledError):
                     self._invisibility.give_back(popper.took(coming))
             await self._invisibility.settled()
         finally:
-            for coming in under_way:
+            if coming is not None:
                 coming.answer.cancel()
             routes.release_broker(broker_name)
 

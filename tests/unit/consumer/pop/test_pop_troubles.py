@@ -17,7 +17,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, Record
-from rocketapp.wire.requests.pop import AckRequest, PopRequest, decode_acks
+from rocketapp.wire.requests.pop import AckRequest, decode_acks
 from tests.unit.consumer.offsets.test_offset_store import MemoryOffsets, Rows
 from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster, popped
 from tests.unit.consumer.pop.test_pop import TIMES, Seen, left, started
@@ -119,32 +119,6 @@ async def test_loops_go_on_after_an_error_that_was_not_expected(monkeypatch: pyt
     assert any("ZeroDivisionError" in one.error for one in member.events if isinstance(one, LoopFailed))
     await asyncio.sleep(60)
     assert {attempt for _, attempt in seen} == {1}
-    assert await member.stop()
-
-
-@in_virtual_time
-async def test_the_look_for_retries_goes_on_after_an_error_that_was_not_expected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    cluster, seen = await started(queues=1, sent=1), Seen()
-    failed = list[int]()
-    real = pop.start
-
-    def start(connection: Connection, request: PopRequest, timeout: float) -> asyncio.Future[Command]:
-        if not request.poll_ms and not failed:
-            failed.append(1)
-            raise ZeroDivisionError
-        return real(connection, request, timeout)
-
-    async def once(message: Message) -> None:
-        await seen(message)
-        if len(seen) < 3:
-            raise OSError("the bank is away")
-
-    monkeypatch.setattr(pop, "start", start)
-    member = await cluster.member(popped(once)).start()
-    await eventually(lambda: len(seen) == 3, seconds=50)
-    assert any("ZeroDivisionError" in one.error for one in member.events if isinstance(one, LoopFailed))
     assert await member.stop()
 
 
