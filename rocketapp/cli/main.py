@@ -107,7 +107,7 @@ def _load_command(name: str) -> click.Command | None:
     who = f"command {name} of {_distribution(point)} ({point.value})"
     try:
         command = point.load()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise CommandError(f"{who} could not be loaded: {describe(error)}") from error
     if not isinstance(command, click.Command):
         raise CommandError(f"{who} is {command!r}, not a click command")

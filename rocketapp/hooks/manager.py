@@ -82,7 +82,7 @@ class Plugins:
         """Import a plugin and register it."""
         try:
             plugin = found.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             where = found.module if found.origin == "entry point" else found.name
             problem = f"{where} could not be loaded: {type(error).__name__}: {error}"
             raise PluginError(found.name, problem) from error
@@ -98,7 +98,7 @@ class Plugins:
         try:
             plugin = plugin() if inspect.isclass(plugin) else plugin
             self._pluggy.register(plugin, name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(name, _first_line(error)) from error
         hooks = self._pluggy.get_hookcallers(plugin) or []
         # Not pluggy's check_pending: it would blame the next plugins for the misspelt hook of this one.
@@ -162,7 +162,7 @@ class Plugins:
         return tuple(self._order)
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     """Pluggy's errors go over many lines and repeat the plugin's name in the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: " + " ".join(lines)

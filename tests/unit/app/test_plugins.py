@@ -87,9 +87,13 @@ def test_a_variable_names_several_with_commas(module: types.ModuleType) -> None:
     assert declared_of(app).plugins.names()[-2:] == ("shop_audit:Audit", "shop_audit")
 
 
-def test_a_plugin_of_the_settings_that_fails_is_named() -> None:
+def test_a_plugin_of_the_settings_that_fails_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PluginError, match="plugin no_such: no_such could not be loaded: ModuleNotFoundError"):
         given(RocketApp("shop"), plugins=["no_such"])
+    monkeypatch.syspath_prepend(folder)
+    (folder / "shop_leaves.py").write_text("raise SystemExit(4)")
+    with pytest.raises(PluginError, match="plugin shop_leaves: shop_leaves could not be loaded: SystemExit: 4"):
+        given(RocketApp("shop"), plugins=["shop_leaves"])
 
 
 def test_a_disabled_plugin_is_not_even_imported(module: types.ModuleType) -> None:

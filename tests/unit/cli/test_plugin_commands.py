@@ -34,7 +34,12 @@ def install(folder: Path, name: str, commands: str) -> None:
 @pytest.fixture(autouse=True)
 def installed(folder: Path) -> None:
     (folder / "greeting.py").write_text(MODULE)
-    install(folder, "greetings", "greet = greeting:greet\nplain = greeting:plain\nlost = no_such:command")
+    install(
+        folder,
+        "greetings",
+        "greet = greeting:greet\nplain = greeting:plain\nlost = no_such:command\nleaves = leaving:command",
+    )
+    (folder / "leaving.py").write_text("raise SystemExit(4)")
 
 
 def test_a_plugin_s_command_runs_with_its_arguments_and_exit_code(start: Start) -> None:
@@ -50,6 +55,7 @@ def test_help_names_them_without_importing_them(start: Start) -> None:
     # Other installed distributions may have commands as well.
     assert [line.split() for line in section if line.endswith(" greetings")] == [
         ["greet", "from", "greetings"],
+        ["leaves", "from", "greetings"],
         ["lost", "from", "greetings"],
         ["plain", "from", "greetings"],
     ]
@@ -60,6 +66,7 @@ def test_help_names_them_without_importing_them(start: Start) -> None:
     ("name", "problem"),
     [
         ("lost", "command lost of greetings (no_such:command) could not be loaded: ModuleNotFoundError"),
+        ("leaves", "command leaves of greetings (leaving:command) could not be loaded: SystemExit: 4"),
         ("plain", "command plain of greetings (greeting:plain) is 5, not a click command"),
         ("nothing", "No such command 'nothing'"),
     ],
