@@ -140,11 +140,7 @@ FAILURES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "says"),
-    FAILURES,
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
+@cases("arguments, code, says", FAILURES)
 def test_a_failure_is_one_line_with_its_mend(ask: Ask, arguments: list[str], code: int, says: str) -> None:
     failed = ask(*arguments, code=code)
     assert says in failed.err

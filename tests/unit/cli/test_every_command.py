@@ -16,6 +16,7 @@ import click
 import pytest
 
 from rocketapp.cli.main import cli, run_command
+from tests.cases import cases
 from tests.peers.commands import Commands
 from tests.unit.cli.conftest import PRELUDE
 from tests.unit.cli.processes import Command
@@ -78,8 +79,8 @@ def leaves(group: click.Group, *words: str) -> Iterator[tuple[str, click.Command
 
 
 EVERY = dict(leaves(cli))
-every = pytest.mark.parametrize("name", EVERY)
-sampled = pytest.mark.parametrize("name", [name for name in EVERY if name not in RUNS_ON])
+every = cases("name", EVERY)
+sampled = cases("name", [name for name in EVERY if name not in RUNS_ON])
 
 
 class Ended(NamedTuple):
@@ -248,8 +249,8 @@ def test_what_was_meant_is_named(words: list[str], meant: str, capsys: pytest.Ca
     assert f"id you mean {meant}?" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "meant"),
+@cases(
+    "words, meant",
     [
         ("topic show ordrs", "did you mean 'orders'?"),
         ("group show sampel", "did you mean 'sample'?"),

@@ -15,6 +15,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins import logs
 from rocketapp.plugins.log_format import make_formatter
 from rocketapp.plugins.logs import EventLog
+from tests.cases import cases
 from tests.unit.app.given import call_of, message
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
@@ -146,7 +147,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 def test_every_event_is_a_line_or_a_count_and_a_json_object(
     kind: type[events.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -156,6 +157,7 @@ def test_every_event_is_a_line_or_a_count_and_a_json_object(
         values["error"] = ValueError("no money")
     later = Later()
     log = EventLog(later)
+    caplog.clear()
     log.observe(kind(**{name: values.get(name, name) for name in kind.__dataclass_fields__}))
     later.come()
     log.tell_counts()
