@@ -93,13 +93,6 @@ def _exporter(signal: str, config: TelemetryConfig, environ: Mapping[str, str]) 
     return name
 
 
-def url_of(signal: str, config: TelemetryConfig, environ: Mapping[str, str]) -> str:
-    """Where this signal goes by OTLP, as OpenTelemetry's exporters find it; the path is left out."""
-    places = (f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-    found = (environ.get(place, "").strip() for place in places)
-    return config.endpoint or next(filter(None, found), "http://localhost:4318")
-
-
 def _check_url(endpoint: str, variables: tuple[str, ...], environ: Mapping[str, str]) -> None:
     """Raises ConfigError for an address that nothing can be sent to: an exporter would only log it, every minute."""
     place, url = "telemetry.endpoint", endpoint

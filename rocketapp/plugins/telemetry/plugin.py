@@ -10,19 +10,17 @@ import asyncio
 import contextlib
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
 from rocketapp import ConfigError
 from rocketapp.plugin import AppConfig, ClientConfig, PublishWrapper, Subscription, Surface, Wrapper, events, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_context import is_on
-from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, url_of, wanted
+from rocketapp.plugins.telemetry.config import TelemetryConfig, WantedSignals, wanted
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -34,17 +32,9 @@ if TYPE_CHECKING:
 
 
 log: logging.Logger = logging.getLogger("rocketapp.telemetry")
-_PATIENCE = 5.0
+_PATIENCE = 3.0
 """Seconds that the last export may take while the app stops."""
 _SDK, _OTLP = "opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"
-
-
-class _Ending(NamedTuple):
-    """What ends one provider."""
-
-    shut_down: Callable[[], object]
-    url: str
-    """Where its last export goes; empty: to no collector."""
 
 
 class Telemetry:
@@ -61,7 +51,8 @@ class Telemetry:
         self._counts: Counts | None = None
         self._instruments: Instruments | None = None
         """Those of the user's provider: they stay for the next start."""
-        self._endings: list[_Ending] = []
+        self._endings: list[Callable[[], object]] = []
+        """What ends each provider of ours."""
 
     @hookimpl
     def options(self) -> tuple[str, type[TelemetryConfig]]:
@@ -127,44 +118,31 @@ class Telemetry:
             if instruments is None:
                 to = providers.metric_exporter(self._wanted.metrics, self._config.endpoint)
                 provider = providers.new_meter_provider(metrics.WithDurations(to, self._counts), self._config, resource)
-                self._endings.append(_Ending(provider.shutdown, self._url("METRICS", self._wanted.metrics)))
+                self._endings.append(provider.shutdown)
                 instruments = metrics.Instruments(metrics.meter_of(provider))
             instruments.show(metrics.Glances(app, asyncio.get_running_loop()), self._counts)
 
     @hookimpl
     async def app_shutdown(self) -> None:
-        """Export what is left, for some seconds at most; a collector that does not listen is not waited for."""
+        """Export what is left. A collector that does not answer is waited for as long as anything else here."""
         if self._instruments is not None:
             self._instruments.end()
         endings, self._endings = self._endings, []
-        if not endings:
-            return
         loop = asyncio.get_running_loop()
-        ended: list[asyncio.Future[str]] = [loop.create_future() for _ in endings]
 
-        def tell(future: asyncio.Future[str], lost: str) -> None:
+        def end(shut_down: Callable[[], object], future: asyncio.Future[None]) -> None:
+            shut_down()
             with contextlib.suppress(RuntimeError):  # too late: the loop is closed
-                loop.call_soon_threadsafe(future.set_result, lost)
+                loop.call_soon_threadsafe(future.set_result, None)
 
-        def end(ending: _Ending, future: asyncio.Future[str]) -> None:
-            if ending.url and not is_reachable(ending.url):
-                tell(future, ending.url)
-                ending.shut_down()  # it tries for some seconds more, and nothing waits for it
-            else:
-                ending.shut_down()
-                tell(future, "")
-
-        for ending, future in zip(endings, ended, strict=True):
+        ended: list[asyncio.Future[None]] = []
+        for shut_down in endings:
+            ended.append(loop.create_future())
             # A daemon: an exporter that waits for a dead collector must not keep the process.
-            threading.Thread(target=end, args=(ending, future), name="telemetry ends", daemon=True).start()
-        done, late = await asyncio.wait(ended, timeout=_PATIENCE)
-        for url in sorted({one.result() for one in done} - {""}):
-            log.warning("nothing listens at %s: the last spans and metrics are lost", url)
-        if late:
-            log.warning("the last spans and metrics were not exported within %g s", _PATIENCE)
-
-    def _url(self, signal: str, exporter: str) -> str:
-        return url_of(signal, self._config, os.environ) if exporter == "otlp" else ""
+            threading.Thread(target=end, args=(shut_down, ended[-1]), name="telemetry ends", daemon=True).start()
+        if ended and (await asyncio.wait(ended, timeout=_PATIENCE))[1]:
+            text = "the last spans and metrics were not exported within %g s: see that the collector can be reached"
+            log.warning(text, _PATIENCE)
 
     def _begin_tracing(self, tracing: Tracing, wanted: WantedSignals, resource: Resource, app: Surface) -> None:
         from rocketapp.plugins.telemetry import providers
@@ -176,7 +154,7 @@ class Telemetry:
         else:
             sampling = wanted.sampling
             provider = own = providers.new_tracer_provider(wanted.traces, self._config, sampling, resource)
-            self._endings.append(_Ending(own.shutdown, self._url("TRACES", wanted.traces)))
+            self._endings.append(own.shutdown)
         namespace = app.options(ClientConfig).namespace
         tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids, namespace)
 
@@ -209,26 +187,4 @@ def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:
-        return False
-
-
-PATIENCE = 1.0
-"""Seconds in which a collector accepts a connection."""
-
-
-def is_reachable(url: str) -> bool:
-    """Connects, and sends nothing; blocks for a second at most, and longer where names are looked up slowly.
-
-    True where a proxy stands between: what is behind it is not seen from here.
-    """
-    from urllib.request import getproxies, proxy_bypass  # it brings HTTP and mail, and is needed at a stop only
-
-    parts = urlsplit(url)
-    host = parts.hostname or "localhost"
-    if parts.scheme in getproxies() and not proxy_bypass(host):
-        return True
-    try:
-        with socket.create_connection((host, parts.port or (443 if parts.scheme == "https" else 80)), PATIENCE):
-            return True
-    except OSError:
         return False

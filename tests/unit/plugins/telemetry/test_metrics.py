@@ -141,7 +141,7 @@ async def test_a_snapshot_is_taken_on_the_loop_and_serves_a_whole_collection(mon
     assert app.threads == [threading.get_ident()] * 2
 
 
-async def test_a_collector_that_does_not_listen_is_not_waited_for(
+async def test_a_collector_that_does_not_listen_is_not_waited_for_long(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "6")
@@ -157,4 +157,4 @@ async def test_a_collector_that_does_not_listen_is_not_waited_for(
         await app.publish("orders", b"1")
         began = loop.time()
     assert loop.time() - began < 4  # its exporters try for six seconds
-    assert f"nothing listens at {endpoint}: the last spans and metrics are lost" in caplog.messages
+    assert any("the last spans and metrics were not exported within 3 s" in one for one in caplog.messages)
