@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
-
-import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout, problem_of
 
@@ -34,14 +31,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def say(text: str, *, flush: bool = False, colour: bool = False) -> None:
-    """Print one line, or several. `colour`: with its colours, also where stdout is not a terminal."""
+def say(text: str, *, flush: bool = False) -> None:
+    """Print one line, or several."""
     try:
         with writing():
-            if colour:
-                click.echo(text, color=True)
-            else:
-                print(text, flush=flush)
+            print(text, flush=flush)
     except BrokenPipeError:
         discard_stdout()
 
@@ -93,11 +87,7 @@ def flush() -> None:
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     """Print rows under a header. Numbers stand to the right; None is an empty cell."""
-    lines = table_lines(header, rows)
-    colour = may_colour()
-    if colour:
-        lines[0] = click.style(lines[0], bold=True)
-    say("\n".join(lines), colour=colour)
+    say("\n".join(table_lines(header, rows)))
 
 
 def print_items(columns: Sequence[Column], items: Iterable[Any]) -> None:
@@ -129,15 +119,6 @@ def show(document: Any, lines: Iterable[str], *, as_json: bool) -> int:
 def items_as_json(columns: Sequence[Column], items: Iterable[Any]) -> list[dict[str, Any]]:
     """A list with an object for each item."""
     return [{column.key: column.of(item) for column in columns if column.key is not None} for item in items]
-
-
-def may_colour() -> bool:
-    """Only on a terminal that shows colours. NO_COLOR forbids them, FORCE_COLOR wants them everywhere."""
-    if os.environ.get("NO_COLOR"):
-        return False
-    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
-        return True
-    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:

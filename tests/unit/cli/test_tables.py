@@ -1,10 +1,10 @@
-"""Tables, and what a terminal gets beside the text."""
+"""Tables as plain columns."""
 
 from __future__ import annotations
 
 import pytest
 
-from rocketapp.cli.output import may_colour, places, print_table, table_lines
+from rocketapp.cli.output import places, table_lines
 from tests.cases import cases
 
 HEADER = ("TOPIC", "LAG")
@@ -41,42 +41,3 @@ def test_a_terminal_is_not_given_control_characters() -> None:
 
 def test_without_rows_there_is_the_header() -> None:
     assert table_lines(HEADER, []) == ["TOPIC  LAG"]
-
-
-def test_what_is_no_terminal_gets_no_colours(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(HEADER, ROWS)
-    assert capsys.readouterr().out.splitlines() == table_lines(HEADER, ROWS)
-
-
-@pytest.mark.parametrize(
-    ("is_terminal", "environment", "may"),
-    [
-        (True, {}, True),
-        (False, {}, False),
-        (True, {"NO_COLOR": "1"}, False),
-        (True, {"TERM": "dumb"}, False),
-        (False, {"FORCE_COLOR": "1"}, True),
-        (False, {"FORCE_COLOR": "0"}, False),
-        (True, {"FORCE_COLOR": "1", "NO_COLOR": "1"}, False),
-    ],
-)
-def test_colours_need_a_terminal_and_leave(
-    monkeypatch: pytest.MonkeyPatch, is_terminal: bool, environment: dict[str, str], may: bool
-) -> None:
-    for name in ("NO_COLOR", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ({"TERM": "xterm"} | environment).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal)
-    assert may_colour() is may
-
-
-def test_forced_colours_are_written_into_a_pipe(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    print_table(HEADER, ROWS)
-    first, *rest = capsys.readouterr().out.splitlines()
-    assert first.startswith("\x1b[1mTOPIC")
-    assert rest == table_lines(HEADER, ROWS)[1:]
