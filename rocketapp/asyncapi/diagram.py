@@ -50,7 +50,7 @@ def diagram(channels: Mapping[str, Any], operations: Mapping[str, Any]) -> str:
         for action, place in ((one["action"], one), ("send", one.get("reply"))):
             if place is not None:
                 channel = place["channel"]["$ref"].removeprefix("#/channels/")
-                topic = sides[action].setdefault(channel, _Box(_name(channels[channel]), f"channel-{channel}", action))
+                topic = sides[action].setdefault(channel, _Box(_text(channels[channel]), f"channel-{channel}", action))
                 if middle[handler] not in topic.near:
                     topic.near.append(middle[handler])
     columns = [list(sides["receive"].values()), list(middle.values()), list(sides["send"].values())]
@@ -58,11 +58,19 @@ def diagram(channels: Mapping[str, Any], operations: Mapping[str, Any]) -> str:
     return "".join(_drawn(columns)) if operations else ""
 
 
-def _name(channel: Mapping[str, Any]) -> str:
-    """Its topic and cluster; replies go through no topic."""
-    cluster = channel.get("bindings", {}).get(BINDING, {}).get("cluster")
-    name = str(channel["address"] or channel["title"])
-    return f"{name} on {cluster}" if cluster else name
+def name_of(channel: Mapping[str, Any]) -> str:
+    """Its topic; replies go through none."""
+    return str(channel["address"] or channel["title"])
+
+
+def cluster_of(channel: Mapping[str, Any]) -> str:
+    """`on eu`; empty for the unnamed cluster."""
+    name = channel.get("bindings", {}).get(BINDING, {}).get("cluster")
+    return f"on {name}" if name else ""
+
+
+def _text(channel: Mapping[str, Any]) -> str:
+    return f"{name_of(channel)} {cluster_of(channel)}".rstrip()
 
 
 def _place(columns: Sequence[Sequence[_Box]]) -> None:

@@ -9,7 +9,7 @@ from html import escape
 from textwrap import dedent
 from typing import Any, Final
 
-from rocketapp.asyncapi.diagram import diagram
+from rocketapp.asyncapi.diagram import cluster_of, diagram, name_of
 from rocketapp.asyncapi.document import BINDING
 from rocketapp.asyncapi.schemas import PLACE
 from rocketapp.asyncapi.style import BASE, policy_of
@@ -129,8 +129,8 @@ def _contents(channels: Objects, operations: Operations, schemas: Objects) -> It
     yield '<nav aria-label="Contents" class="card"><h2>Topics</h2><ul>'
     for name, channel in channels.items():
         said = ", ".join(_WORDS[action] for action in sorted({one["action"] for _, one in operations[name]}))
-        link = f'<a href="#channel-{name}">{escape(_name(channel))}</a>'
-        yield f'<li>{link} <small class="quiet">{_cluster(channel)} {said}</small></li>'
+        link = f'<a href="#channel-{name}">{escape(name_of(channel))}</a>'
+        yield f'<li>{link} <small class="quiet">{escape(cluster_of(channel))} {said}</small></li>'
     yield "</ul>"
     if schemas:
         yield "<h2>Schemas</h2><ul>"
@@ -142,8 +142,8 @@ def _contents(channels: Objects, operations: Operations, schemas: Objects) -> It
 def _channel(
     name: str, channel: Objects, operations: Sequence[tuple[str, Objects]], messages: Objects
 ) -> Iterator[str]:
-    yield f'<section id="channel-{name}" class="card"><h2>{escape(_name(channel))}'
-    yield f' <small class="quiet">{_cluster(channel)}</small></h2>{prose(channel["description"])}'
+    yield f'<section id="channel-{name}" class="card"><h2>{escape(name_of(channel))}'
+    yield f' <small class="quiet">{escape(cluster_of(channel))}</small></h2>{prose(channel["description"])}'
     for key, one in operations:
         yield from _operation(key, one, messages)
     if channel["messages"]:
@@ -173,17 +173,6 @@ def _message_link(reference: str, messages: Objects) -> str:
     _, _, channel, _, message = reference.split("/")
     key = f"{channel}.{message}"
     return f'<a href="#message-{key}">{escape(messages[key]["title"])}</a>'
-
-
-def _name(channel: Objects) -> str:
-    """Its topic; replies go through none."""
-    name: str = channel["address"] or channel["title"]
-    return name
-
-
-def _cluster(channel: Objects) -> str:
-    name = channel.get("bindings", {}).get(BINDING, {}).get("cluster")
-    return f"on {escape(name)}" if name else ""
 
 
 def _facts(binding: Objects) -> Iterator[tuple[str, str]]:
