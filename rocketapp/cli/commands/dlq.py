@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from operator import itemgetter
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -135,8 +133,7 @@ def replay_command(
         text = replay.one(only)
         return show({**told, "replayed": text}, [text], as_json=as_json)
     try:
-        with _ended_like_ctrl_c():
-            state, near = replay.all(rate=rate, skip=frozenset(skipped), again=again, progress=_progress)
+        state, near = replay.all(rate=rate, skip=frozenset(skipped), again=again, progress=_progress)
     except KeyboardInterrupt:
         raise CommandError(f"interrupted{replay.how_far()}", FAILED) from None
     line = f"replayed {counted(state.replayed, 'dead letter')} of group {group}; {replay.file.path} says so"
@@ -149,27 +146,6 @@ def replay_command(
     told |= {"replayed": state.replayed, "left": state.left}
     told |= {"failed": state.failed, "perhaps_twice": state.perhaps_twice}
     return show(told, [line], as_json=as_json)
-
-
-@contextlib.contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """Within: SIGTERM and SIGHUP raise KeyboardInterrupt where SIGINT does. A SIGHUP that is ignored stays so."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    taken = [number for number, action in before.items() if action == signal.SIG_DFL]
-    for number in taken:
-        signal.signal(number, _interrupt)
-    try:
-        yield
-    finally:
-        for number in taken:
-            signal.signal(number, signal.SIG_DFL)
-
-
-def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    # While an event loop runs, this one cancels its main task.
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as for a job in the background
-        raise KeyboardInterrupt
-    signal.raise_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager
