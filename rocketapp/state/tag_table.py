@@ -6,7 +6,7 @@ split in whole batches, so that the usual case, one handler for all, costs nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 
@@ -34,7 +34,6 @@ class Tagged(Protocol):
 
 H = TypeVar("H")
 M = TypeVar("M")
-N = TypeVar("N")
 T = TypeVar("T", bound=Tagged)
 
 
@@ -60,15 +59,6 @@ class TagTable(Generic[H]):
         if tags and tags.count(tags[0]) == len(tags):
             return [find(tags[0], rest)] * len(tags)
         return [find(tag, rest) for tag in tags]
-
-    def with_each(self, make: Callable[[H], N]) -> TagTable[N]:
-        """A table of what `make` makes of each handler, once."""
-        # Compared by identity, so that a handler needs no hash of its own.
-        made = {id(one): make(one) for one in (*self._by_tag.values(), self._rest) if one is not None}
-        found = TagTable[N](())
-        found._by_tag = {tag: made[id(one)] for tag, one in self._by_tag.items()}
-        found._rest = None if self._rest is None else made[id(self._rest)]
-        return found
 
     def split(self, messages: Sequence[T]) -> list[tuple[H | None, Sequence[T]]]:
         """The messages by handler, in the order of `messages`."""

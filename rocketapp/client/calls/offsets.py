@@ -5,10 +5,9 @@ A failed query is never taken for "no committed offset": such a group would begi
 
 from __future__ import annotations
 
-import asyncio
 from typing import NamedTuple
 
-from rocketapp.client.calls.ask import ask, refusal
+from rocketapp.client.calls.ask import ask, ask_unless
 from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
@@ -36,13 +35,6 @@ class Committed(NamedTuple):
     """False for a 0 of an old broker, which may mean "none" as well."""
 
 
-async def query_certain(connection: Connection, group: str, queue: MessageQueue, timeout: float) -> Committed:
-    """The group's committed offset, and whether the answer can mean anything else. Errors as `query`."""
-    response = await _query(connection, group, queue, timeout, set_zero_if_not_found=False)
-    offset = _offset_of(response, connection, group, queue)
-    return Committed(offset, offset != 0 or response.version >= HONOURS_SET_ZERO)
-
-
 async def query(
     connection: Connection,
     group: str,
@@ -51,32 +43,32 @@ async def query(
     *,
     set_zero_if_not_found: bool | None = None,
 ) -> int | None:
-    """The group's committed offset; None when the broker says that it has none.
+    """The group's committed offset; None when the broker says that it has none. Errors as `query_certain`."""
+    return (await query_certain(connection, group, queue, timeout, set_zero_if_not_found=set_zero_if_not_found)).offset
+
+
+async def query_certain(
+    connection: Connection,
+    group: str,
+    queue: MessageQueue,
+    timeout: float,
+    *,
+    set_zero_if_not_found: bool | None = False,
+) -> Committed:
+    """The group's committed offset, and whether the answer can mean anything else.
 
     BrokerError, ProtocolError and TransportError all mean that the offset is not known.
     """
-    response = await _query(connection, group, queue, timeout, set_zero_if_not_found=set_zero_if_not_found)
-    return _offset_of(response, connection, group, queue)
-
-
-def _query(
-    connection: Connection, group: str, queue: MessageQueue, timeout: float, *, set_zero_if_not_found: bool | None
-) -> asyncio.Future[Command]:
     request = QueryOffsetRequest(group, queue.topic, queue.queue_id, set_zero_if_not_found)
     command = Command(RequestCode.QUERY_CONSUMER_OFFSET, request.to_fields())
-    return connection.start_request(command, timeout=timeout)
-
-
-def _offset_of(response: Command, connection: Connection, group: str, queue: MessageQueue) -> int | None:
-    if response.code == ResponseCode.QUERY_NOT_FOUND:
-        return None
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
+    response = await ask_unless(ResponseCode.QUERY_NOT_FOUND, connection, command, timeout)
+    if response is None:
+        return Committed(None, is_certain=True)
     offset = OffsetResponse.from_fields(response.fields).offset
     if offset < 0:
         # Some brokers answer -1 while they are not ready. That is a failure, not "no committed offset".
         raise ProtocolError(f"{connection.peer} says that group {group} is at offset {offset} of {queue}")
-    return offset
+    return Committed(offset, offset > 0 or response.version >= HONOURS_SET_ZERO)
 
 
 async def commit(connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float) -> None:

@@ -56,11 +56,11 @@ class MessageMode(Mode):
         """None: all messages of a queue are in one line, or none is."""
         self.needs_lock: bool = in_order and not context.member.broadcast
         self.run_on: float | None = None if in_order else RUN_ON
-        self.tables: dict[str, TagTable[Caller]] = {
-            one.topic: self.callers.table(one.handlers if in_order else map(_of_retries, one.handlers))
+        self.takers: dict[str, list[tuple[Caller, frozenset[str]]]] = {
+            one.topic: self.callers.with_tags(one.handlers if in_order else map(_of_retries, one.handlers))
             for one in topics
         }
-        """Who is called for which message, by topic."""
+        """By topic who is called, and for which tags."""
 
     def open(
         self,
@@ -188,7 +188,8 @@ class MessageDelivery:
             self.start(line)
 
     def _table_of(self, topic: str) -> TagTable[Taker]:
-        table = self._tables[topic] = self._mode.tables.get(topic, TagTable(())).with_each(self._taker)
+        takers = self._mode.takers.get(topic, ())
+        table = self._tables[topic] = TagTable((self._taker(caller), tags) for caller, tags in takers)
         return table
 
     def _forwarded(self, topic: str, pairs: Iterable[tuple[Taker | None, Message]]) -> list[Pair]:

@@ -41,6 +41,7 @@ from rocketapp.model.subscription import ALL_TAGS, POPPED, kind_of
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
+from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import is_set_by
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message, decode_record, decode_records
@@ -324,7 +325,7 @@ class Taking:
         """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another."""
         self._member, self._mode = member, mode
         # What a plugin consumes is not done when its handler returns.
-        self._topics = {topic.topic for topic in member.topics if topic.by_message}
+        self._tables = {topic.topic: TagTable(mode.takers[topic.topic]) for topic in member.topics if topic.by_message}
         self._loop = asyncio.get_running_loop()
         self._running: dict[_Place, _Call] = {}
         self._ended: OrderedDict[tuple[_Place, int, str], tuple[float, DirectResult]] = OrderedDict()
@@ -392,8 +393,8 @@ class Taking:
             return "this member stops"
         if reason := self._member.pauses.reason(message.topic):
             return f"topic {message.topic} is {reason}"
-        is_ours = message.topic in self._topics
-        (caller,) = self._mode.tables[message.topic].takers([message]) if is_ours else (None,)
+        table = self._tables.get(message.topic)
+        caller = None if table is None else table.takers([message])[0]
         if caller is None:
             return f"no handler of this member takes tag {message.tag!r} of {message.topic}"
         handler: Handler = caller.handler

@@ -14,7 +14,6 @@ from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.consumer.workers.run import Run
 from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.subscription import CONCURRENT, kind_of
-from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import Tasks
 
 
@@ -38,9 +37,9 @@ class Callers:
     def __repr__(self) -> str:
         return f"<Callers: {list(self._of.values())}>"
 
-    def table(self, handlers: Iterable[Handler]) -> TagTable[Caller]:
-        """Who of the handlers of a topic is called for which message."""
-        return TagTable((self.one(each), each.subscription.tags) for each in handlers)
+    def with_tags(self, handlers: Iterable[Handler]) -> list[tuple[Caller, frozenset[str]]]:
+        """What calls each of these handlers of a topic, and for which tags."""
+        return [(self.one(each), each.subscription.tags) for each in handlers]
 
     def one(self, handler: Handler) -> Caller:
         """What calls this handler."""
