@@ -54,21 +54,6 @@ ServeRequest = Callable[[Connection, Command], Command | None]
 """Answers one request of a broker; None sends no answer."""
 
 
-class Inbound:
-    """Answers what brokers ask of this process, by request code."""
-
-    def __init__(self) -> None:
-        self._by_code: dict[int, ServeRequest] = {}
-
-    def register(self, code: int, serve: ServeRequest) -> None:
-        """Answer requests with this code by `serve`, which must not block."""
-        self._by_code[int(code)] = serve
-
-    def serve(self, connection: Connection, request: Command) -> Command | None:
-        serve = self._by_code.get(request.code)
-        return not_supported(request) if serve is None else serve(connection, request)
-
-
 LEAVING_TIMEOUT = 1.0
 """Seconds that brokers may take, all at once, to confirm that a group is left. One that is frozen does not hold up a
 stop: it notices when the client expires."""
@@ -106,7 +91,14 @@ class ClientInstance(PoolOwner):
         self.pid: int = os.getpid() if pid is None else pid
         name = config.instance_name
         self.client_id: str = make_client_id(self.client_ip, self.pid, name, clock.now(), random, subscribed=subscribed)
-        self.inbound: Inbound = self._new_inbound()
+        self.inbound: dict[int, ServeRequest] = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._group_changed,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._tell_done_offsets,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._move_group,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+        """By code what answers requests of brokers. None of it may block."""
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
         self._cache = RouteCache(config.poll_name_server_interval)
@@ -144,16 +136,6 @@ class ClientInstance(PoolOwner):
 
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
-
-    def _new_inbound(self) -> Inbound:
-        """What brokers ask of this process as a member of its groups."""
-        inbound = Inbound()
-        inbound.register(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._group_changed)
-        inbound.register(RequestCode.GET_CONSUMER_RUNNING_INFO, self._tell_running_info)
-        inbound.register(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, self._tell_done_offsets)
-        inbound.register(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, self._move_group)
-        inbound.register(RequestCode.CONSUME_MESSAGE_DIRECTLY, self._consume_directly)
-        return inbound
 
     def _new_address_server(self, url: AddressServerUrl | None, read: ReadUrl, random: Random) -> AddressServer | None:
         if url is None:
@@ -285,7 +267,8 @@ class ClientInstance(PoolOwner):
     # As the owner of the connections to brokers.
 
     def serve(self, connection: Connection, request: Command) -> Command | None:
-        return self.inbound.serve(connection, request)
+        serve = self.inbound.get(request.code)
+        return not_supported(request) if serve is None else serve(connection, request)
 
     async def greet(self, address: str, connection: Connection) -> None:
         await self._heartbeats.greet(connection)

@@ -66,7 +66,7 @@ class Requests:
     @contextmanager
     def waiting(self, topic: str, *, timeout: float, deadline: float) -> Iterator[AwaitedReply]:
         """Within: a reply is taken, until `deadline` by the loop's clock. `timeout`: the seconds that were given."""
-        self._client.inbound.register(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self._serve)
+        self._client.inbound[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._serve
         loop = asyncio.get_running_loop()
         correlation_id = f"{self._random.getrandbits(128):032x}"
         future: asyncio.Future[Message] = loop.create_future()

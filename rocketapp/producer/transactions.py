@@ -68,7 +68,7 @@ class Transactions:
     def answer(self, topic: str, check: Check) -> None:
         """From now on brokers that ask about half messages of this topic get what `check` returns."""
         if not self._checks:
-            self._client.inbound.register(RequestCode.CHECK_TRANSACTION_STATE, self._serve)
+            self._client.inbound[RequestCode.CHECK_TRANSACTION_STATE] = self._serve
         if topic not in self._checks:
             # A broker asks only those that sent it heartbeats, and only brokers of known routes get them.
             self._client.routes.watch(topic)
