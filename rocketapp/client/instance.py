@@ -211,7 +211,7 @@ class ClientInstance(PoolOwner):
 
         `tell` False: brokers notice it when the connection is closed, and locks expire.
         """
-        self._members.remove_consumer(group)
+        self._members.consumers.pop(group, None)
         if tell:
             await self._tell_leaving(consumer_group=group)
 
@@ -294,7 +294,7 @@ class ClientInstance(PoolOwner):
                 raise problem
 
     def _group_changed(self, connection: Connection, request: Command) -> Command | None:
-        if member := self._members.consumer(OfGroup.from_fields(request.fields).group):
+        if member := self._members.consumers.get(OfGroup.from_fields(request.fields).group):
             member.members_changed()
         return None
 
@@ -303,7 +303,7 @@ class ClientInstance(PoolOwner):
         from rocketapp.wire.requests.admin import RunningInfoRequest
 
         asked = RunningInfoRequest.from_fields(request.fields)
-        if (member := self._members.consumer(asked.group)) is None:
+        if (member := self._members.consumers.get(asked.group)) is None:
             remark = f"The Consumer Group <{asked.group}> not exist in this consumer"
             return Command.response(request, ResponseCode.SYSTEM_ERROR, remark=remark)
         info = member.running_info(with_stacks=asked.with_stacks, brief=asked.brief)
@@ -317,13 +317,13 @@ class ClientInstance(PoolOwner):
     def _tell_done_offsets(self, connection: Connection, request: Command) -> Command:
         """For administrators: how far this member is with its queues of one topic."""
         asked = ConsumerStatusRequest.from_fields(request.fields)
-        member = self._members.consumer(asked.group)
+        member = self._members.consumers.get(asked.group)
         body = self._access.body(encode_status({} if member is None else member.done_offsets(asked.topic)))
         return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def _move_group(self, connection: Connection, request: Command) -> None:
         """An operator moves a group whose broker leaves that to its members. As in Java it is not answered."""
-        if member := self._members.consumer(ResetOffsetRequest.from_fields(request.fields).group):
+        if member := self._members.consumers.get(ResetOffsetRequest.from_fields(request.fields).group):
             member.move(decode_reset(request.body))
 
     def _consume_directly(self, connection: Connection, request: Command) -> None:
@@ -332,7 +332,7 @@ class ClientInstance(PoolOwner):
         self._tasks.start(self._answer_directly(connection, request, asked), f"consume for {asked.group}")
 
     async def _answer_directly(self, connection: Connection, request: Command, asked: DirectRequest) -> None:
-        member = self._members.consumer(asked.group)
+        member = self._members.consumers.get(asked.group)
         result = None if member is None else await member.consume_directly(asked, request.body)
         if result is None:
             # No answer of a member: a call that it took before may run all the same.
@@ -350,7 +350,7 @@ class ClientInstance(PoolOwner):
         for address in self._heartbeats.addresses():
             if self._brokers.peek(address) is None:
                 self._heartbeats.rejoin(address)
-        for member in self._members.consumers:
+        for member in list(self._members.consumers.values()):
             member.routes_changed()
 
     def _notice_moves(self) -> None:
@@ -365,13 +365,13 @@ class ClientInstance(PoolOwner):
 
     def _tell_lost(self, names: Sequence[str]) -> None:
         self._lost.update(names)
-        for member in self._members.consumers:
+        for member in list(self._members.consumers.values()):
             member.broker_lost(names)
 
     def _notice_back(self, names: Iterable[str]) -> None:
         if back := [name for name in names if name in self._lost]:
             self._lost.difference_update(back)
-            for member in self._members.consumers:
+            for member in list(self._members.consumers.values()):
                 member.broker_back(back)
 
 

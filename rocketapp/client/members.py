@@ -61,26 +61,15 @@ class Members:
 
     def __init__(self, client_id: str) -> None:
         self._client_id = client_id
-        self._consumers: dict[str, ConsumerMember] = {}
+        self.consumers: dict[str, ConsumerMember] = {}
+        """By group, in the order in which they joined."""
         self._producers: Counter[str] = Counter()
-
-    @property
-    def consumers(self) -> list[ConsumerMember]:
-        """Every consumer, in the order in which they joined."""
-        return list(self._consumers.values())
-
-    def consumer(self, group: str) -> ConsumerMember | None:
-        """The member of this group; None when this process is none, or not any more."""
-        return self._consumers.get(group)
 
     def add_consumer(self, group: str, member: ConsumerMember) -> None:
         """Raises SetupError for the second consumer of a group: a broker would take the two for one member."""
-        if group in self._consumers:
+        if group in self.consumers:
             raise SetupError("", f"group {group!r} is registered twice with client {self._client_id}")
-        self._consumers[group] = member
-
-    def remove_consumer(self, group: str) -> None:
-        self._consumers.pop(group, None)
+        self.consumers[group] = member
 
     def add_producer(self, group: str) -> None:
         """Several producers may share a group."""
@@ -95,7 +84,7 @@ class Members:
 
     def beat(self) -> Heartbeat | None:
         """The next heartbeat; None when this process is in no group."""
-        if not (self._consumers or self._producers):
+        if not (self.consumers or self._producers):
             return None
-        consumers = tuple(member.consumer_data() for _, member in sorted(self._consumers.items()))
+        consumers = tuple(member.consumer_data() for _, member in sorted(self.consumers.items()))
         return Heartbeat(self._client_id, tuple(sorted(self._producers)), consumers)

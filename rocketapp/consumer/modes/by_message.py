@@ -284,7 +284,7 @@ class MessageDelivery:
         assert self._mode.keys is not None
         keys = self._keys_of.get(id(taker))
         if keys is None:
-            keys = self._keys_of[id(taker)] = self._mode.keys.of(taker)
+            keys = self._keys_of[id(taker)] = KeysOfHandler(taker, self._mode.keys)
         keys.forget(self._lines, self._process_queue)
         return keys
 

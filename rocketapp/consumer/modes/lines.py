@@ -163,10 +163,6 @@ class OrderKeys:
         self._keyless: Counter[tuple[str, str]] = Counter()
         """By topic and expression of a handler the first messages that lack its property."""
 
-    def of(self, taker: Taker) -> KeysOfHandler:
-        """The keys of a handler in a new session."""
-        return KeysOfHandler(taker, self)
-
     def is_known(self, about: Subscription, key: Hashable) -> bool:
         """One more message has this key; whether its handler's property need not be looked for any more.
 

@@ -60,7 +60,7 @@ def test_the_second_consumer_of_a_group_is_refused() -> None:
     members.add_consumer("g", Member("g"))
     with pytest.raises(SetupError, match="group 'g' is registered twice"):
         members.add_consumer("g", Member("g"))
-    members.remove_consumer("g")
+    members.consumers.pop("g")
     members.add_consumer("g", Member("g"))
 
 
@@ -73,15 +73,3 @@ def test_producers_may_share_a_group_and_the_last_one_to_leave_leaves_it() -> No
     assert members.remove_producer("p")
     assert not members.remove_producer("p")
     assert members.beat() is None
-
-
-def test_consumers_are_found_by_their_group_and_all_together() -> None:
-    members = Members("me")
-    first, second = Member("a"), Member("b")
-    members.add_consumer("a", first)
-    members.add_consumer("b", second)
-    assert members.consumer("a") is first
-    assert members.consumer("unknown") is None
-    assert members.consumers == [first, second]
-    members.remove_consumer("a")
-    assert members.consumers == [second]
