@@ -212,12 +212,11 @@ def _portions_of_messages(pieces: Sequence[StoredRecords]) -> Iterator[Sequence[
 
 
 def _joined(pieces: Sequence[StoredRecords]) -> Records:
-    """All of their records, one behind the other."""
-    starts, before = [], 0
-    for piece in pieces:
-        starts.append(np.frombuffer(piece.starts, np.dtype(piece.starts.typecode)).astype(np.int64) + before)
-        before += len(piece.data)
-    return Records(b"".join([piece.data for piece in pieces]), np.concatenate([np.empty(0, np.int64), *starts]))
+    """All of their records, one behind the other; of one piece or more."""
+    data, own = [piece.data for piece in pieces], [piece.starts for piece in pieces]
+    before = np.cumsum([0, *map(len, data[:-1])])
+    starts = np.frombuffer(b"".join(own), np.dtype(own[0].typecode))
+    return Records(b"".join(data), starts + np.repeat(before, [*map(len, own)]))
 
 
 def _places(queues: Sequence[tuple[MessageQueue, int]], messages: Sequence[Message]) -> list[pa.Array]:

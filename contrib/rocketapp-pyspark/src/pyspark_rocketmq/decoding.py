@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -65,7 +66,7 @@ class Rows:
 
     def _begin(self) -> None:
         self._pieces: list[bytes] = []
-        self._starts: list[int] = []
+        self._starts = array("q")
         """Where each record begins in the joined pieces."""
         self._spans: list[tuple[int, int, int]] = []
         """How many of them came together, and the offsets of those that are wanted."""
@@ -138,7 +139,7 @@ class Rows:
             return b""
 
     def _joined(self) -> Records:
-        data, starts = b"".join(self._pieces), np.array(self._starts, np.int64)
+        data, starts = b"".join(self._pieces), np.frombuffer(self._starts, np.int64)
         try:
             return Records(data, starts)
         except ProtocolError as error:
