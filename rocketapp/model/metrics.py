@@ -6,9 +6,9 @@ Names and labels follow OpenTelemetry's semantic conventions for messaging where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Literal, TypeVar
 
 from rocketapp.model.conventions import (
     CLUSTER,
@@ -26,41 +26,10 @@ from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot
 T = TypeVar("T")
 Kind = Literal["counter", "gauge"]
 Labels = Mapping[str, str]
-Samples = Iterator[tuple[Labels, float]]
-Read = Callable[[AppSnapshot], Samples]
 Rows = tuple[tuple[str, Kind, str, str, Callable[[T], float | None]], ...]
 """Figures of the same things: the end of the name, kind, unit, meaning, and how it is read of one of them."""
 
 _LEASES: tuple[LeaseState, ...] = ("wanted", "held", "uncertain")
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """One metric with one number per set of labels."""
-
-    name: str
-    kind: Kind
-    unit: str
-    """As UCUM says it: `By`, `s`, or a word in braces."""
-    meaning: str
-    read: Read
-
-
-def _of_each(
-    items: Callable[[GroupSnapshot], Iterable[T]],
-    labels: Callable[[T], Labels],
-    read: Callable[[T], float | None],
-) -> Read:
-    """Of each handler or queue of a group, or of the group itself. What is not known is left out."""
-
-    def samples(app: AppSnapshot) -> Samples:
-        for group in app.groups:
-            for one in items(group):
-                value = read(one)
-                if value is not None:
-                    yield {**labels(one), **_of(group)}, value
-
-    return samples
 
 
 def _of_handler(one: HandlerSnapshot) -> Labels:
@@ -74,19 +43,6 @@ def _of_queue(one: QueueSnapshot) -> Labels:
 def _of(group: GroupSnapshot) -> dict[str, str]:
     found = {SYSTEM: ROCKETMQ, GROUP: group.group}
     return {**found, CLUSTER: group.cluster} if group.cluster else found
-
-
-def _unmatched(app: AppSnapshot) -> Samples:
-    for group in app.groups:
-        for topic, count in group.unmatched.items():
-            yield {DESTINATION: topic, **_of(group)}, count
-
-
-def _leases(app: AppSnapshot) -> Samples:
-    for group in app.groups:
-        states = [queue.lease for queue in group.queues]
-        for state in _LEASES:
-            yield {**_of(group), LEASE: state}, states.count(state)
 
 
 _HANDLERS: Rows[HandlerSnapshot] = (
@@ -140,40 +96,39 @@ _QUEUES: Rows[QueueSnapshot] = (
 )
 
 
-def _figures(
-    prefix: str, rows: Rows[T], items: Callable[[GroupSnapshot], Iterable[T]], labels: Callable[[T], Labels]
-) -> Iterator[Figure]:
+def _own(app: AppSnapshot) -> Iterator[Metric]:
+    groups = [(_of(group), group) for group in app.groups]
+    handlers = [({**_of_handler(one), **labels}, one) for labels, group in groups for one in group.handlers]
+    queues = [({**_of_queue(one), **labels}, one) for labels, group in groups for one in group.queues]
+    unmatched = [
+        ({DESTINATION: topic, **labels}, count) for labels, group in groups for topic, count in group.unmatched.items()
+    ]
+    leases = [
+        ({**labels, LEASE: state}, sum(queue.lease == state for queue in group.queues))
+        for labels, group in groups
+        for state in _LEASES
+    ]
+    yield from _of_each("handler", _HANDLERS, handlers)
+    meaning = "Messages whose tag no handler of the group takes."
+    yield Metric(
+        name="rocketapp.group.unmatched", kind="counter", unit="{message}", meaning=meaning, samples=tuple(unmatched)
+    )
+    yield from _of_each("group", _GROUPS, groups)
+    meaning = "Locks of orderly queues, by state."
+    yield Metric(name="rocketapp.group.leases", kind="gauge", unit="{queue}", meaning=meaning, samples=tuple(leases))
+    yield from _of_each("queue", _QUEUES, queues)
+    for name, meaning, count in (
+        ("usage", "Bytes of pulled messages that are not finished.", app.cache_bytes),
+        ("limit", "The most that may be pulled ahead: consumer.cache_max_bytes.", app.cache_limit_bytes),
+    ):
+        yield Metric(name=f"rocketapp.cache.{name}", kind="gauge", unit="By", meaning=meaning, samples=(({}, count),))
+
+
+def _of_each(prefix: str, rows: Rows[T], found: Sequence[tuple[Labels, T]]) -> Iterator[Metric]:
+    """Of each of these handlers, groups or queues. What is not known is left out."""
     for name, kind, unit, meaning, read in rows:
-        yield Figure(f"rocketapp.{prefix}.{name}", kind, unit, meaning, _of_each(items, labels, read))
-
-
-FIGURES: Final = (
-    *_figures("handler", _HANDLERS, lambda group: group.handlers, _of_handler),
-    Figure(
-        "rocketapp.group.unmatched",
-        "counter",
-        "{message}",
-        "Messages whose tag no handler of the group takes.",
-        _unmatched,
-    ),
-    *_figures("group", _GROUPS, lambda group: (group,), lambda group: {}),
-    Figure("rocketapp.group.leases", "gauge", "{queue}", "Locks of orderly queues, by state.", _leases),
-    *_figures("queue", _QUEUES, lambda group: group.queues, _of_queue),
-    Figure(
-        "rocketapp.cache.usage",
-        "gauge",
-        "By",
-        "Bytes of pulled messages that are not finished.",
-        lambda app: iter([({}, app.cache_bytes)]),
-    ),
-    Figure(
-        "rocketapp.cache.limit",
-        "gauge",
-        "By",
-        "The most that may be pulled ahead: consumer.cache_max_bytes.",
-        lambda app: iter([({}, app.cache_limit_bytes)]),
-    ),
-)
+        samples = tuple((labels, value) for labels, one in found if (value := read(one)) is not None)
+        yield Metric(name=f"rocketapp.{prefix}.{name}", kind=kind, unit=unit, meaning=meaning, samples=samples)
 
 
 def metrics_of(app: AppSnapshot) -> list[Metric]:
@@ -181,12 +136,8 @@ def metrics_of(app: AppSnapshot) -> list[Metric]:
 
     For exporters. Sends, calls and durations are not among them: who wants those wraps publishing and handlers.
     """
-    own = [
-        Metric(name=one.name, kind=one.kind, unit=one.unit, meaning=one.meaning, samples=tuple(one.read(app)))
-        for one in FIGURES
-    ]
     measured: dict[str, Metric] = {}
     for one in app.metrics:
         known = measured.get(one.name)
         measured[one.name] = one if known is None else replace(one, samples=(*known.samples, *one.samples))
-    return [*own, *measured.values()]
+    return [*_own(app), *measured.values()]

@@ -26,12 +26,15 @@ from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT
 from rocketapp.config.app import AppConfig
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.model.metrics import FIGURES
+from rocketapp.model.metrics import metrics_of
+from rocketapp.model.snapshot import AppSnapshot
 from rocketapp.plugins.counts import DISTRIBUTIONS, Counts, messages_by
 from tests.docs.pages import ROOT, Block, blocks
 from tests.docs.test_snippets import parse
 from tests.unit.cli.processes import Command
 from tests.unit.cli.test_service_manager import Manager
+
+NOTHING = AppSnapshot(cache_limit_bytes=1, groups=())
 
 HOW_TO = ROOT / "docs/how-to"
 SYSTEMD, CONTAINERS = HOW_TO / "deployment-systemd.md", HOW_TO / "containers.md"
@@ -270,7 +273,7 @@ def samples() -> set[str]:
     """Every name that `/metrics` may have."""
     units = {"By": "_bytes", "s": "_seconds"}
     names = set()
-    for figure in (*FIGURES, *messages_by(Counts())):
+    for figure in (*metrics_of(NOTHING), *messages_by(Counts())):
         total = "_total" if figure.kind == "counter" else ""
         names.add(figure.name.replace(".", "_") + units.get(figure.unit, "") + total)
     for distribution in DISTRIBUTIONS:

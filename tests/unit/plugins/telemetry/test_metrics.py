@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rocketapp import DeadLetter, Message, RocketApp
-from rocketapp.model.metrics import FIGURES
+from rocketapp.model.metrics import metrics_of
 from rocketapp.plugin import AppSnapshot, Metric, ReadMetrics, hookimpl
 from rocketapp.plugins.counts import DISTRIBUTIONS
 from rocketapp.plugins.telemetry import metrics
@@ -20,6 +20,8 @@ from rocketapp.plugins.telemetry.config import TelemetryConfig
 from rocketapp.plugins.telemetry.metrics import Glances
 from tests.unit.plugins.telemetry.collector import Collector, values
 from tests.unit.plugins.telemetry.given import Settled, running
+
+NOTHING = AppSnapshot(cache_limit_bytes=1, groups=())
 
 
 @pytest.fixture
@@ -66,7 +68,7 @@ async def test_the_collector_receives_every_figure(collector: Collector) -> None
     assert found.keys() >= {each.name for each in DISTRIBUTIONS}
     # The queues have been given back by now.
     gone = {"rocketapp.queue.lag", "rocketapp.queue.unfinished", "rocketapp.group.unmatched"}
-    assert {figure.name for figure in FIGURES} - found.keys() == gone
+    assert {figure.name for figure in metrics_of(NOTHING)} - found.keys() == gone
     destination, error = "messaging.destination.name", "error.type"
     consumed = found["messaging.client.consumed.messages"]
     assert number(consumed, **{destination: "orders", error: "DeadLetter"}) == 1
