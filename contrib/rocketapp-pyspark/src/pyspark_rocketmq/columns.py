@@ -40,10 +40,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "keys": ("string",),
     "properties": ("map<string,string>",),
     "sharding_key": ("string",),
-    "queue_id": ("int", "bigint"),
+    "queue_id": ("bigint", "int"),
     "deliver_at": ("timestamp",),
 }
-"""What a written frame may have, with Spark's types. Only `body` is required."""
+"""What a written frame may have, with Spark's types, the widest first. Only `body` is required."""
 
 
 def check_schema(fields: Iterable[tuple[str, str]], *, has_topic: bool) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from pyspark_rocketmq.cluster import Cluster
-from pyspark_rocketmq.columns import check_schema
+from pyspark_rocketmq.columns import COLUMNS, check_schema
 from pyspark_rocketmq.encoding import RowError, encode, refuse, stamps_of
 from pyspark_rocketmq.options import WriteOptions
 from pyspark_rocketmq.packing import Packed, Packing, Payload
@@ -29,6 +29,7 @@ from pyspark_rocketmq.problems import OptionError, WriteError
 from pyspark_rocketmq.sending import BrokerSender
 from rocketapp import MessageQueue
 from rocketapp.wire.message_id import UniqueIds
+from rocketapp_lake.arrow_columns import schema_of_ddl
 
 _StreamArrowWriter: Any = getattr(datasource, "DataSourceStreamArrowWriter", datasource.DataSourceStreamWriter)
 """Spark 4.0 hands rows to the writer of a stream."""
@@ -165,13 +166,6 @@ _IN_TURN = -1
 _TOGETHER = 16 * 1024 * 1024
 """Bytes of rows that are encoded at once, about."""
 _ROWS = 10_000
-_TYPES = {
-    "body": pa.binary(),
-    "properties": pa.map_(pa.string(), pa.string()),
-    "queue_id": pa.int64(),
-    "deliver_at": pa.timestamp("us", tz="UTC"),
-}
-"""Of columns that come as rows, all that hold something else than text."""
 
 
 def batches_of(given: Iterable[Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -188,12 +182,11 @@ def batches_of(given: Iterable[Any], columns: Sequence[str]) -> Iterator[pa.Reco
 
 
 def _of_rows(rows: Iterator[Any], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    schema = schema_of_ddl(", ".join(f"{name} {COLUMNS[name][0]}" for name in columns))
     while some := list(itertools.islice(rows, _ROWS)):
-        arrays = [
-            pa.array(map(_plain, values), _TYPES.get(name, pa.string()))
-            for name, values in zip(columns, zip(*some, strict=True), strict=True)
-        ]
-        yield pa.RecordBatch.from_arrays(arrays, names=list(columns))
+        values = zip(schema, zip(*some, strict=True), strict=True)
+        arrays = [pa.array(map(_plain, column), field.type) for field, column in values]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _plain(value: Any) -> Any:
