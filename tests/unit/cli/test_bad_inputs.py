@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.main import run_command
+from tests.cases import cases
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Start
 
@@ -169,7 +170,7 @@ def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("files")
-@pytest.mark.parametrize(("line", "words"), CASES.values(), ids=CASES)
+@cases("line, words", CASES.values(), ids=CASES)
 def test_one_line_and_the_mend(capfd: pytest.CaptureFixture[str], folder: Path, line: str, words: list[str]) -> None:
     assert run_command(line.split()) == 2
     err = capfd.readouterr().err
