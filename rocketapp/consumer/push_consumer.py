@@ -34,7 +34,6 @@ from rocketapp.consumer.retry.redelivery import RawSender, Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
-from rocketapp.consumer.watch.slow_calls import SlowCalls
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
@@ -129,7 +128,6 @@ class PushConsumer:
             leases=self._leases,
             redelivery=self._redelivery,
             check=self._check,
-            slow_calls=SlowCalls(member, modes, self._redelivery),
         )
 
     def __repr__(self) -> str:

@@ -178,12 +178,11 @@ class LocalOffsets(GroupOffsets):
             await self._save(self._path, timeout)
 
     async def _save(self, path: Path, timeout: float | None) -> None:
-        self._next = self._next or self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
         timeout = _PATIENCE if timeout is None else timeout
         try:
             async with asyncio.timeout(timeout):
                 # A commit that is given up must not take the others along.
-                await asyncio.shield(self._next)
+                await asyncio.shield(self._write_soon(path))
         except TimeoutError:
             raise RequestTimeoutError(str(path), f"the disk has not answered within {timeout:g} s") from None
 
@@ -197,15 +196,16 @@ class LocalOffsets(GroupOffsets):
                 await in_daemon_thread(put, f"offsets of {self._member.name}")
             except (OSError, RuntimeError) as error:
                 self._forget_again()
-                self._again = asyncio.get_running_loop().call_later(_AGAIN, self._write_again, path)
+                # Queues that are idle commit nothing more that would take along what is not written.
+                self._again = asyncio.get_running_loop().call_later(_AGAIN, self._write_soon, path)
                 self._tell(f"{_why(error)}: after a restart, messages may come again, or {_BEGINS}")
             else:
                 self._forget_again()
                 self._is_whole, self._told = True, ""
 
-    def _write_again(self, path: Path) -> None:
-        """Queues that are idle commit nothing more that would take it along."""
+    def _write_soon(self, path: Path) -> asyncio.Task[None]:
         self._next = self._next or self._member.tasks.start(self._write(path), f"offsets of {self._member.name}")
+        return self._next
 
     def _forget_again(self) -> None:
         if self._again is not None:

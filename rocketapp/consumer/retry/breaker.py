@@ -26,7 +26,6 @@ class Stopping:
 
     def __init__(self, member: Member) -> None:
         self._pauses, known = member.pauses, member.stats.handlers
-        self._own = {id(handler) for handler in known}
         self._breakers = {
             id(handler): CircuitBreaker(handler, about, member.pauses)
             for handler in known
@@ -38,7 +37,7 @@ class Stopping:
 
     def failed(self, handler: Handler, failure: Failure) -> None:
         """An attempt of this handler has failed: pause its topic if that is enough."""
-        if failure.pause and id(handler) in self._own:  # that of another member says it of one message
+        if failure.pause and handler.runs_here:  # that of another member says it of one message
             self._pauses.pause(handler.subscription.topic, f"{handler.name} said pause: {failure}")
         breaker = self._breakers.get(id(handler))
         if breaker is not None:

@@ -66,11 +66,10 @@ class Figures:
         leases: Leases,
         redelivery: Redelivery,
         check: SubscriptionCheck,
-        slow_calls: SlowCalls,
     ) -> None:
         self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, member.owned
         self._commits, self._leases, self._redelivery = commits, leases, redelivery
-        self._check, self._slow_calls = check, slow_calls
+        self._check, self._slow_calls = check, SlowCalls(member, modes, redelivery)
         self._now = asyncio.get_running_loop().time
         self._reported = [0 for _ in member.stats.handlers]
         """What was reported of each handler."""
