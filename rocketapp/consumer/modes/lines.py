@@ -117,8 +117,8 @@ class KeysOfHandler:
     def __init__(self, taker: Taker, keys: OrderKeys) -> None:
         self._keys, self._subscription = keys, taker.handler.subscription
         self._function = _key_function(self._subscription)
-        is_property = isinstance(self._subscription.order_by, str)
-        self.key_of: Callable[[Message], Hashable] = self._seen if is_property else self._function
+        is_sought = isinstance(self._subscription.order_by, str) and not keys.is_known(self._subscription)
+        self.key_of: Callable[[Message], Hashable] = self._seen if is_sought else self._function
         """What tells the key of a message."""
         self.may_share: bool = taker.is_plain and taker.goes_with is not taker
         """Heads of its keys may share a run with others."""
@@ -127,7 +127,8 @@ class KeysOfHandler:
 
     def _seen(self, message: Message) -> Hashable:
         key = self._function(message)
-        if self._keys.is_known(self._subscription, key):
+        self._keys.saw(self._subscription, key)
+        if self._keys.is_known(self._subscription):
             self.key_of = self._function
         return key
 
@@ -163,10 +164,13 @@ class OrderKeys:
         self._keyless: Counter[tuple[str, str]] = Counter()
         """By topic and expression of a handler the first messages that lack its property."""
 
-    def is_known(self, about: Subscription, key: Hashable) -> bool:
-        """One more message has this key; whether its handler's property need not be looked for any more.
+    def is_known(self, about: Subscription) -> bool:
+        """Whether the property of a handler need not be looked for any more."""
+        return self._keyless[about.topic, about.expression] == FIRST
 
-        Some message has it, or none of the first ones has, which is told once: nothing else would tell a wrong name.
+    def saw(self, about: Subscription, key: Hashable) -> None:
+        """One more message of a handler has this key. If none of the first ones has the property, that is told once:
+        nothing else would tell a wrong name.
         """
         handler = about.topic, about.expression
         if key is not None:
@@ -176,4 +180,3 @@ class OrderKeys:
             if self._keyless[handler] == FIRST:
                 name = str(about.order_by)
                 self._observe(OrderKeyMissing(self._group, about.handler_name, about.topic, name, FIRST))
-        return self._keyless[handler] == FIRST
