@@ -145,7 +145,7 @@ async def test_a_restarted_broker_does_not_delay_what_others_give_to_a_newcomer(
         late = [
             event.at
             for event in stage.world.history
-            if isinstance(event, facts.Released) and event.queue == queue and event.at > joined + 0.5
+            if isinstance(event, facts.Released) and event.queue == queue and event.at > joined + 1
         ]
         assert late == [], f"{queue} was given up late"
     await stage.calm(60)
