@@ -63,11 +63,6 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callab
         finally:
             has_ended = True
 
-    def fail(text: str) -> NoReturn:
-        if broken is not None:
-            broken(text)
-        raise CommandError(text, FAILED)
-
     def stopped(stop: Callable[[], None]) -> None:
         if not has_ended and broken is not None:
             broken(f"{_user_place() or 'in the app'}: {_STOPPED}")
@@ -82,7 +77,10 @@ def run_in_loop(main: Coroutine[Any, Any, T], loop: str = "auto", broken: Callab
             if has_ended:
                 raise
             is_stopped = "stopped before Future completed" in str(error)
-            fail(f"in the app: {_STOPPED}" if is_stopped else f"the event loop broke: {describe(error)}")
+            text = f"in the app: {_STOPPED}" if is_stopped else f"the event loop broke: {describe(error)}"
+            if broken is not None:
+                broken(text)
+            raise CommandError(text, FAILED) from error
 
 
 _STOPPED = "loop.stop() ended the app: to end an app, send it SIGTERM"

@@ -31,11 +31,11 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def say(text: str, *, flush: bool = False) -> None:
+def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
     """Print one line, or several."""
     try:
         with writing():
-            print(text, flush=flush)
+            print(text, end=end, flush=flush)
     except BrokenPipeError:
         discard_stdout()
 
@@ -78,11 +78,7 @@ def open_streams() -> None:
 
 def flush() -> None:
     """Write what is buffered. Raises CommandError when it cannot be written, but not for a reader that is gone."""
-    try:
-        with writing():
-            sys.stdout.flush()
-    except BrokenPipeError:
-        discard_stdout()
+    say("", end="", flush=True)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
