@@ -1,4 +1,4 @@
-"""How Python runs in a process of ours: its garbage collector and its event loop."""
+"""How Python runs in a process of ours: its garbage collector, its standard streams and its event loop."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ is a cycle. Imports make a hundred times as many. Ten times rarer costs a few Mi
 def collect_rarely() -> None:
     """Let the garbage collector run less often, from the begin of a process."""
     gc.set_threshold(*_THRESHOLDS)
+
+
+def open_streams() -> None:
+    """Make stdout and stderr streams that take every text, also where they were closed from the beginning.
+
+    Code of an app that closes one would take it from the log and from the last line of the command: it flushes it.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:
+            stream = open(number, "w", closefd=False)  # noqa: SIM115 - for as long as the process lives
+            setattr(sys, name, stream)
+        stream.reconfigure(errors="backslashreplace")
+        stream.close = stream.flush
 
 
 def settle() -> None:

@@ -66,16 +66,6 @@ def needs_ascii() -> bool:
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
 
 
-def open_streams() -> None:
-    """Make stdout and stderr streams that take every text, also where they were closed from the beginning."""
-    for number, name in ((1, "stdout"), (2, "stderr")):
-        stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115 - for as long as the process lives
-        else:
-            stream.reconfigure(errors="backslashreplace")
-
-
 def flush() -> None:
     """Write what is buffered. Raises CommandError when it cannot be written, but not for a reader that is gone."""
     say("", end="", flush=True)

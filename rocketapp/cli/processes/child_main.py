@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp.cli.failure import DONE, FAILED, exit_code
-from rocketapp.cli.loop import collect_rarely
+from rocketapp.cli.loop import collect_rarely, open_streams
 from rocketapp.cli.processes.pipe import Pipe
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import PATIENCE, SLACK, ProcessStop, end_now, leave
@@ -28,6 +28,7 @@ LOST = "the parent process is gone"
 def main(spec: Spec) -> None:
     """Be what `spec["role"]` says; ends the process."""
     collect_rarely()
+    open_streams()
     if spec.get("is_edited"):
         # Python tells a compiled file that is outdated by the second and the size of its source: an edit may keep both.
         sys.dont_write_bytecode = True

@@ -279,6 +279,22 @@ def test_a_handler_that_ends_the_loop_is_told_by_its_line(
     again.ends(1)
 
 
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_an_app_that_closes_stdout_and_stderr_takes_them_from_nobody(
+    start: Start, send: Send, write_app: WriteApp, broker: str, workers: str
+) -> None:
+    write_app(
+        '@app.subscribe("orders", start="first")\ndef settle(message):\n'
+        "    import sys\n    sys.stderr.close()\n    with sys.stdout:\n        note('settled')\n"
+    )
+    run = start("run", "app:app", "--name-server", broker, "--workers", workers)
+    send("orders", "one", at=broker)
+    run.says("settled")
+    run.stops(0)
+    assert "handled 1: app:settle 1" in run.err
+    assert run.summary == (1, 0, 0, 0)
+
+
 def test_a_shut_down_function_that_fails_is_one_line(start: Start, write_app: WriteApp, broker: str) -> None:
     write_app(HANDLER + READY + '@app.on_shutdown\ndef last():\n    raise OSError("no database")\n')
     run = start("run", "app:app", "--name-server", broker)
