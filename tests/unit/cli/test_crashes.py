@@ -41,9 +41,12 @@ KINDS = {
 
 CLOSED = POISON.replace("os._exit(9)", "os.closerange(3, 4096)")
 STOPPED = POISON.replace("os._exit(9)", "asyncio.get_running_loop().stop()")
+CANCELLED = POISON.replace("os._exit(9)", "[task.cancel() for task in asyncio.all_tasks()]")
 OTHER_ENDS = {
     "stops the loop": (STOPPED, "async", "asyncio"),
     "stops the loop, uvloop": (STOPPED, "orderly", "uvloop"),
+    "cancels all tasks": (CANCELLED, "async", "asyncio"),
+    "cancels all tasks, uvloop": (CANCELLED, "orderly", "uvloop"),
     "closes what is open": (CLOSED, "async", "uvloop"),
     "closes what is open and suspends": (CLOSED, "closed and suspended", "asyncio"),
     "closes what is open and suspends, uvloop": (CLOSED, "closed and suspended", "uvloop"),
