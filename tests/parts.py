@@ -1,7 +1,7 @@
 """Several processes share the tests out by parts: some compute, the others run what mostly waits.
 
-One that waits collects nothing else, which saves most of its start. One that computes has collected all tests, and
-helps with what waits when nothing of its own kind is left.
+Those that compute, and a few of the others, have collected all tests: they help with the other kind when nothing of
+their own is left. The rest collect only what waits, which saves most of their start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 COMPUTING = max(2, len(os.sched_getaffinity(0)))
 """Processes for what needs a core of its own."""
+_HELPING = 2
+"""Processes for what waits that compute at the end."""
 _WAITING = (
     "tests/faults/test_faults",
     "tests/conformance/test_replication",
@@ -120,10 +122,11 @@ class ByPart(LoadScopeScheduling):
         super()._assign_work_unit(node)
 
     def _next_for(self, node: Any) -> str | None:
-        """The next part of the kind that the process is for; one that computes takes any when there is none."""
-        waits = len(self.registered_collections[node]) < len(self.collection or ())
+        """The next part of the kind that the process is for; when there is none, any, if it has collected all."""
+        waits = _number_of(node.gateway.id) >= COMPUTING
         own = (part for part, tests in self.workqueue.items() if mostly_waits(next(iter(tests))) is waits)
-        return next(own, None if waits else next(iter(self.workqueue), None))
+        has_all = len(self.registered_collections[node]) == len(self.collection or ())
+        return next(own, next(iter(self.workqueue), None) if has_all else None)
 
 
 class OnlyWhatWaits:
@@ -139,10 +142,14 @@ class OnlyWhatWaits:
         return None if wanted else True
 
 
+def _number_of(process: str) -> int:
+    return int(process.removeprefix("gw"))
+
+
 def is_to_wait(config: pytest.Config) -> bool:
-    """Whether this is a process of a test run that is for what mostly waits. One that replaces another one is not."""
+    """Whether this process of a test run is for what mostly waits alone. One that replaces another one is not."""
     of_run: dict[str, Any] = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 1})
-    return COMPUTING <= int(of_run["workerid"].removeprefix("gw")) < of_run["workercount"]
+    return COMPUTING + _HELPING <= _number_of(of_run["workerid"]) < of_run["workercount"]
 
 
 def mostly_waits(nodeid: str) -> bool:
