@@ -118,17 +118,15 @@ class Acknowledging:
             try:
                 await self._send(queue, part)
             except RocketAppError as error:
-                if _is_final(error):
-                    self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", str(error)))
-                elif self._loop.time() - began < part[0].handle.invisible_ms / 1000:
+                is_final = _is_final(error)
+                if not is_final and self._loop.time() - began < part[0].handle.invisible_ms / 1000:
                     count = sum(len(each.offsets) for each in self._sending)
                     text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
                     self._member.blocked.because(queue.message_queue, text, kind="ack", patience=_AGAIN, source=OF_ACK)
                     await asyncio.sleep(_AGAIN)
                     continue
-                else:
-                    text = f"{error}; the messages come again"
-                    self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
+                text = str(error) if is_final else f"{error}; the messages come again"
+                self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
             del self._sending[: len(part)]
         self._member.blocked.moving(queue.message_queue, source=OF_ACK)
 

@@ -24,7 +24,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
-from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, Taker, Worker, clock_of
+from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, RunWorker, Taker, clock_of
 from rocketapp.consumer.workers.threads import ThreadPool
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
@@ -39,7 +39,7 @@ _THREAD_RETRY = 0.1
 """Seconds until the system is asked again for a thread that it did not have."""
 
 
-class _ThreadWorker(Worker):
+class _ThreadWorker(RunWorker):
     """A thread."""
 
     __slots__ = ("active", "finished", "seen")

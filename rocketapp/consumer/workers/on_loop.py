@@ -15,7 +15,7 @@ from typing import Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import Ready, Run, Worker, clock_of
+from rocketapp.consumer.workers.run import Ready, Run, RunWorker, clock_of
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.tasks import Tasks
 
@@ -26,7 +26,7 @@ LONGEST_STINT = 1.0
 keep them waiting for minutes. Java's client lets a queue run on for 60 s."""
 
 
-class _LoopWorker(Worker):
+class _LoopWorker(RunWorker):
     """A coroutine."""
 
     __slots__ = ("is_left", "task")

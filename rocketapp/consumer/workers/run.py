@@ -224,7 +224,7 @@ class FreeRun(Run):
         return left
 
 
-class Worker:
+class RunWorker:
     """The run and the message that one worker is at."""
 
     __slots__ = ("item", "note", "run", "taker")
@@ -327,7 +327,7 @@ class Ready:
             count += min(free, left) or int(bool(caller.mixed))
         return count
 
-    def clear(self, workers: Iterable[Worker]) -> None:
+    def clear(self, workers: Iterable[RunWorker]) -> None:
         """Nothing starts any more: what was left out so far, and what these workers have."""
         self._is_over = True
         runs = chain.from_iterable((*caller.mixed, *caller.runs) for caller in self._turns)
