@@ -36,7 +36,7 @@ from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
-from rocketapp.errors import BrokerError, KeysRefused, RocketAppError, SetupError, TransportError
+from rocketapp.errors import BrokerError, KeysRefused, ProtocolError, RocketAppError, SetupError, TransportError
 from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
@@ -364,44 +364,45 @@ class PushConsumer:
         A broker that does not answer stops no start: its queues say so.
         """
         brokers = self._member.brokers
-        asking = [topic for topic in self._topics if topic.data.expression_type != TAGS or topic.is_popped]
+        asking = [(topic, True) for topic in self._topics if topic.is_popped]
+        asking += [(topic, False) for topic in self._topics if topic.data.expression_type != TAGS]
         also = [DEFAULT_TOPIC, *self._member.subscriptions] if asking else []
         everywhere = sorted({name for topic in also for name in brokers.brokers_of(topic)})
-        for topic in asking:
+        for topic, to_pop in asking:
             # A popped topic may do with some of its brokers: the queues of the others say what is missing.
-            there = brokers.brokers_of(topic.topic) if topic.data.expression_type != TAGS else ()
-            found = await asyncio.gather(*(self._refusal(topic, name) for name in there or everywhere))
-            refused = [refusal for refusal in found if refusal is not None]
+            there = () if to_pop else brokers.brokers_of(topic.topic)
+            asked = (self._refusal(topic, name, to_pop=to_pop) for name in there or everywhere)
+            refused = [refusal for refusal in await asyncio.gather(*asked) if refusal is not None]
             if refused and (there or len(refused) == len(everywhere)):
                 raise refused[0]
 
-    async def _refusal(self, topic: ConsumedTopic, broker_name: str) -> SetupError | None:
-        """Why this broker does not have the topic popped, or does not take its SQL expression."""
+    async def _refusal(self, topic: ConsumedTopic, broker_name: str, *, to_pop: bool) -> SetupError | None:
+        """Why this broker does not take the topic's SQL expression, or, asked `to_pop`, hand out single messages."""
         member = self._member
         try:
             async with asyncio.timeout(_CHECK_PATIENCE):
                 connection = await member.brokers.connection(broker_name)
-                if topic.is_popped:
+                if to_pop:
                     from rocketapp.client.calls import pop
                     from rocketapp.wire.requests.assignment import AssignmentQuestion
 
                     question = AssignmentQuestion(topic.topic, member.name, member.client_id)
                     await pop.assigned(connection, question, _CHECK_PATIENCE)
-                if topic.data.expression_type != TAGS:
+                else:
                     await check_subscription(connection, member.client_id, member.name, topic.data, _CHECK_PATIENCE)
-        except (TransportError, TimeoutError, KeysRefused):
+        except (TransportError, TimeoutError, ProtocolError, KeysRefused):
             return None  # it refuses the pulls later, which is then told
         except BrokerError as error:
-            if topic.is_popped and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            if to_pop and error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                return None
+            if to_pop:
                 problem = f'mode="pop" of topic {topic.topic!r}: broker {broker_name} does not have it'
                 mend = 'use Apache RocketMQ 5.0 or later, or mode="push"'
-            elif topic.data.expression_type != TAGS:
+            else:
                 is_wrong = error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
                 problem = f"sql={topic.data.expression!r} of topic {topic.topic!r}: broker {broker_name} refuses it"
                 mend = "correct it" if is_wrong else "set enablePropertyFilter=true there, or filter by tags="
                 problem = f"{problem}: {error.remark}"
-            else:
-                return None
             return SetupError(topic.handlers[0].subscription.place, f"{problem}: {mend}")
         return None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.subscription import SubscriptionData
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -24,6 +26,7 @@ class TwoBrokers(PopCluster):
 
     frozen = False
     does_not_share = False
+    not_sharing = Command(ResponseCode.SYSTEM_ERROR, remark="not now")
 
     def __init__(self) -> None:
         super().__init__(brokers=2)
@@ -32,7 +35,8 @@ class TwoBrokers(PopCluster):
         if name == "broker-b" and self.frozen:
             return None
         if name == "broker-b" and self.does_not_share and command.code == RequestCode.QUERY_ASSIGNMENT:
-            return Command.response(command, ResponseCode.SYSTEM_ERROR, remark="not now")
+            answer = self.not_sharing
+            return Command.response(command, answer.code, remark=answer.remark, body=answer.body)
         return super().answer(name, connection, command)
 
 
@@ -83,6 +87,27 @@ async def test_a_broker_that_does_not_share_out_keeps_nothing_from_the_other() -
     assert "not now" in member.consumer.snapshot().unassigned
     cluster.does_not_share = False
     await eventually(lambda: (b"b", 1) in seen, seconds=60)
+    assert await member.stop()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Command(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark="what is that"),
+        Command(ResponseCode.SYSTEM_ERROR, remark="not now"),
+        Command(ResponseCode.SUCCESS, body=b"<html>"),
+    ],
+)
+@in_virtual_time
+async def test_a_topic_with_sql_is_popped_where_it_can_be(answer: Command) -> None:
+    cluster, seen = await started(), Seen()
+    cluster.does_not_share, cluster.not_sharing = True, answer
+    cluster.misbehave[RequestCode.CHECK_CLIENT_CONFIG] = lambda _: Command(0)
+    topic = replace(popped(seen), data=SubscriptionData("topic", "a > 5", frozenset(), 0, "SQL92"))
+    member = await cluster.member(topic, config=TIMES).start()
+    cluster.send(A, b"a")
+    await eventually(lambda: seen == [(b"a", 1)])
+    assert member.consumer.snapshot().unassigned, "what broker B lacks"
     assert await member.stop()
 
 
