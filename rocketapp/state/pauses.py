@@ -140,6 +140,10 @@ class Pauses:
         reasons = self._reasons.get(topic)
         return f"paused: {', '.join(reasons)}" if reasons else None
 
+    def reason_of_any(self) -> str | None:
+        """Why topics are paused, in words; None when none is."""
+        return self.reason_of_all(self._reasons)
+
     def reason_of_all(self, topics: Collection[str]) -> str | None:
         """Why all these topics are paused, in words; None when one of them is not, or when there is none."""
         if not topics or len(self._reasons) < len(topics):

@@ -131,8 +131,10 @@ class QueueFlow:
 
     def reason(self) -> str:
         """Why the next pull has to wait, in words and as it is now."""
-        own = None if self._has_no_limits else self._limits.reason(self._queue)
-        return own or self._budget.reason(self._account)
+        reason = self._budget.reason(self._account)
+        if self._pauses is not None and self._pauses.are_any:
+            return f"{reason}; topics of the group are {self._pauses.reason_of_any()}"
+        return self._limits.reason(self._queue) or reason
 
     def change(self, limits: QueueLimits) -> None:
         """Other limits hold from now on, but for what `hold_at_most` has said."""

@@ -217,6 +217,28 @@ async def test_held_retries_of_a_paused_topic_stop_no_retries_of_another() -> No
 
 
 @in_virtual_time
+async def test_a_retry_queue_without_room_says_that_topics_are_paused() -> None:
+    cluster = await started()
+
+    async def fail(message: Message) -> None:
+        raise ValueError("again")
+
+    (queue,) = cluster.create("topic")
+    for _ in range(100):
+        cluster.send(queue, bytes(1000))
+    topics = consumed(fail), consumed(fail, topic="other")
+    member = await cluster.member(*topics, cache_bytes=50_000).start()
+    await eventually(lambda: member.consumer.counters.retried == 100, seconds=9)
+    member.consumer.pause("topic", "maintenance")
+    await asyncio.sleep(60)
+    (reason,) = reasons(member.consumer, retry_topic("group"))
+    assert "limit cache_max_bytes 50000" in reason
+    assert reason.endswith("; topics of the group are paused: maintenance")
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_retried_messages_of_a_paused_topic_wait_and_those_of_others_do_not() -> None:
     cluster, tried = await started(), dict[str, list[int]]()
 
