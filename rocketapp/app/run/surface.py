@@ -136,9 +136,10 @@ class AppSurface:
         self.snapshot: Callable[[], AppSnapshot] = snapshot or (lambda: nothing)
         self._stores: list[HookResult] | None = None
         self._failures = PluginFailures()
+        self._observers: list[HookResult] = []
         for hook in self.plugins.hooks("app_setup"):
             hook.call(app=self)
-        self._observers: list[HookResult] = self.plugins.ask_for_functions("observe_events", app=self)
+        self._observers = self.plugins.ask_for_functions("observe_events", app=self)
         self._metrics: list[HookResult] = self.plugins.ask_for_functions("metrics", app=self)
 
     @property

@@ -523,6 +523,7 @@ async def test_plugins_are_set_up_at_every_run_before_they_are_asked_for_anythin
         @hookimpl
         def app_setup(self, app: Surface) -> None:
             asked.append(f"set up for {app.options(AppConfig).group}")
+            app.observe(LoopFailed("limits", "nobody hears it yet"))
 
         @hookimpl
         def observe_events(self) -> None:
