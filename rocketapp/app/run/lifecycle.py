@@ -344,7 +344,11 @@ async def opened(store: OffsetStore) -> None:
 
 async def _ended(works: Iterable[Awaitable[Any]], what: str) -> list[Any]:
     """All at once, with their results or exceptions. What fails is logged, and keeps no other one from its end."""
-    results = await asyncio.gather(*works, return_exceptions=True)
+
+    async def ended(work: Awaitable[Any]) -> Any:
+        return await work  # a plugin's may be something else, which fails here
+
+    results = await asyncio.gather(*map(ended, works), return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException):
             log.error("%s: %s", what, result, exc_info=result)

@@ -79,6 +79,22 @@ def test_a_store_that_does_not_open_stops_the_start_and_is_closed() -> None:
     assert store.calls == ["open", "close"]
 
 
+def test_a_store_whose_close_is_no_coroutine_is_logged_and_the_rest_of_the_stop_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Plain(Noted):
+        def close(self) -> None:  # type: ignore[override]
+            self.calls.append("close")
+
+    store = Plain()
+    app = shop(store)
+    for _ in range(2):
+        with TestApp(app):
+            pass
+    assert store.calls.count("close") == 2
+    assert "the offset store did not close" in caplog.text
+
+
 def test_a_store_that_cannot_tell_two_clusters_apart_refuses_the_start() -> None:
     store = Noted()
     app = shop(store, {"eu": "eu.example:9876"})
