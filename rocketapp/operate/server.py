@@ -30,7 +30,8 @@ BACKLOG = 32
 """Connections that wait to be accepted."""
 _METHODS = ("GET", "HEAD", "POST")
 _FIELD = r"([!#-'*+.^-z|~A-Z0-9-]+):([^\0\r\n]*)\r\n"
-_HEAD = re.compile(rf"([A-Z]+) ([!->@-~]+)\??([!-~]*) HTTP/1\.[0-9]\r\n((?:{_FIELD})*)\r\n")
+# `++`: the path ends at its `?`, or a long line that is no request would be read again from each of its letters.
+_HEAD = re.compile(rf"([A-Z]+) ([!->@-~]++)\??([!-~]*) HTTP/1\.[0-9]\r\n((?:{_FIELD})*)\r\n")
 _ALWAYS = {
     "Server": "rocketapp",
     "Cache-Control": "no-store",

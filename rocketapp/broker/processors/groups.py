@@ -128,7 +128,6 @@ class GroupProcessor:
     def consume_stats(self, request: ConsumerGroupRequest) -> Answer:
         """The group's offsets in every queue of the topics that it consumes."""
         core = self._core
-        core = self._core
         if request.topic is not None:
             topics = {request.topic}
         else:

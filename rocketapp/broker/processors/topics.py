@@ -58,7 +58,6 @@ class TopicProcessor:
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC, needs=(on_topic("Create"),), slave=REFUSES, reads=UpdateTopicRequest)
     def update(self, request: UpdateTopicRequest) -> Answer:
         core = self._core
-        core = self._core
         name = request.config.name
         self._check(request.config)
         self._check_shrinking(request.config)

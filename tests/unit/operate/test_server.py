@@ -6,6 +6,7 @@ import errno
 import http.client
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import NoReturn
 
@@ -118,6 +119,13 @@ def test_odd_requests_get_their_status_and_nothing_of_themselves(address: str, s
     assert answered.split(b" ", 2)[1] == status
     assert b"Evil" not in answered
     assert b"coffee" not in answered
+
+
+def test_a_long_line_that_is_no_request_costs_the_app_no_time(address: str) -> None:
+    spent = time.process_time()
+    for _ in range(10):
+        assert b" 400 " in raw(address, b"GET /" + b"a" * 16_000 + b" HTTP/2.0\r\n\r\n")
+    assert time.process_time() - spent < 1
 
 
 def test_a_request_without_end_is_cut_without_an_answer(address: str) -> None:
