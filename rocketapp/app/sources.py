@@ -23,6 +23,8 @@ CODE: Final = "code"
 """Where options come from that an app was made with."""
 DEFAULT_FILE: Final = "settings.toml"
 
+_LONGEST_FILE = 1_000_000
+"""Characters of a settings file: what is longer is something else, perhaps without an end."""
 _GROUPS = (("app", "group"), ("producer", "group"))
 """Options that are names; empty is the app's."""
 
@@ -143,7 +145,10 @@ def _read_file(file: str | None) -> _File | None:
     import tomllib
 
     try:
-        text = path.read_text(encoding="utf-8-sig")  # editors of Windows put a mark in front
+        with path.open(encoding="utf-8-sig") as opened:  # editors of Windows put a mark in front
+            text = opened.read(_LONGEST_FILE + 1)
+        if len(text) > _LONGEST_FILE:
+            raise ConfigError(str(path), f"is longer than {_LONGEST_FILE} characters: no settings are")
         return _File(str(path), text, tomllib.loads(text))
     except UnicodeDecodeError as error:
         raise ConfigError(str(path), f"is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
@@ -159,6 +164,8 @@ def _read_file(file: str | None) -> _File | None:
 def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
     """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
     for name, content in file.raw.items():
+        if isinstance(content, list) and name in known:
+            raise ConfigError(file.place, f"[[{name}]] is a list of tables: write [{name}] once")
         if not isinstance(content, dict):
             having = [table for table, kind in known.items() if name in fields_of(kind)]
             mend = f"write it below {' or '.join(f'[{table}]' for table in having or known)}"

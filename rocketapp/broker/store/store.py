@@ -605,7 +605,7 @@ def _check_format(files: Files, directory: str) -> None:
     """Raises ConfigError for a directory that a newer version wrote; otherwise it has the format of this one now."""
     written = b"%d" % FORMAT
     with contextlib.suppress(OSError):  # a full or failing disk: the store itself says what can be done with it
-        found = read_whole(files, FORMAT_FILE) or b""
+        found = (read_whole(files, FORMAT_FILE) or b"").strip()
         if found.isdigit() and int(found) > FORMAT:
             problem = f"a newer version wrote this directory (format {int(found)}, this version knows {FORMAT})"
             raise ConfigError(directory, f"{problem}: start that version, or choose another directory (broker.dir)")

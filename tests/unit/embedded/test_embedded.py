@@ -144,9 +144,10 @@ async def test_a_directory_of_a_newer_version_is_refused_and_not_changed(tmp_pat
         broker = new(tmp_path)
         await broker.start()
         await broker.stop()
-    (tmp_path / "rocketapp.format").write_text("2")
-    with pytest.raises(ConfigError, match=r"newer version wrote this directory \(format 2, this version knows 1\)"):
-        await new(tmp_path).start()
+    for written in ("2", "2\n"):  # an editor ends each line
+        (tmp_path / "rocketapp.format").write_text(written)
+        with pytest.raises(ConfigError, match=r"newer version wrote this directory \(format 2, this version knows 1\)"):
+            await new(tmp_path).start()
     assert not (tmp_path / "abort").exists()
 
 

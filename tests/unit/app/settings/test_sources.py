@@ -92,6 +92,7 @@ def test_a_named_file_is_read_and_must_exist(directory: Path) -> None:
     Path("other.toml").write_text('[app]\ngroup = "other"')
     assert settings(file="other.toml").app.group == "other"
     assert refused(file="missing.toml") == "missing.toml: cannot be read: No such file or directory"
+    assert refused(file="/dev/zero") == "/dev/zero: is longer than 1000000 characters: no settings are"
 
 
 # The file.
@@ -163,6 +164,7 @@ def test_settings_tell_every_table_that_names_a_cluster(directory: Path) -> None
         ("[stage.consumr]\nthreads = 2", "unknown table [stage]; known are app, broker, client, consumer, producer"),
         ("[default.consumr]\npull_batch_size = 1", "unknown table [consumr]; did you mean consumer?"),
         ("pull_batch_size = 1", "key pull_batch_size stands outside of any table: write it below [consumer]"),
+        ("[[consumer]]\nthreads = 2", "[[consumer]] is a list of tables: write [consumer] once"),
         ("[default]\nconsumer = 1", "consumer is not a table: write [consumer] and the options below it"),
         ("[consumer]\npull_batch_size = '32'", "{size}: '32' is text, not a whole number"),
         ("[consumer]\npull_batch_size = true", "{size}: True is true or false, not a whole number"),
