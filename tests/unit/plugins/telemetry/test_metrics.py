@@ -146,7 +146,7 @@ async def test_a_snapshot_is_taken_on_the_loop_and_serves_a_whole_collection(mon
 async def test_a_collector_that_does_not_listen_is_not_waited_for_long(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "6")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "12")
     app = RocketApp("shop")
 
     @app.subscribe("orders")
@@ -158,5 +158,5 @@ async def test_a_collector_that_does_not_listen_is_not_waited_for_long(
     async with running(app, TelemetryConfig(endpoint=endpoint, metrics_interval=3600.0)):
         await app.publish("orders", b"1")
         began = loop.time()
-    assert loop.time() - began < 4  # its exporters try for six seconds
+    assert loop.time() - began < 4  # its exporters try for five seconds at least
     assert any("the last spans and metrics were not exported within 3 s" in one for one in caplog.messages)
