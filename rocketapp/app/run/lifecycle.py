@@ -271,9 +271,10 @@ class Lifecycle:
         is_told = False
         groups = {plan.group: plan.topics for plan in wiring.groups if plan.cluster == cluster}
         subscribed = digest(groups, self._settings.consumer)
-        # Known before it starts: a start that is broken off may just have connected.
-        client = self._clients[cluster] = wiring.client(config, subscribed)
         while True:
+            # Made for each attempt: its id holds the address of this machine, which the network may just get.
+            # Known before it starts: a start that is broken off may just have connected.
+            client = self._clients[cluster] = wiring.client(config, subscribed)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
@@ -284,6 +285,7 @@ class Lifecycle:
                     if not is_told and deadline - self.loop.time() < limit - QUIET:
                         is_told = True
                         log.warning("cluster not reached: %s: tried for up to %g s (app.connect_timeout)", cause, limit)
+                    await client.stop()
                     await asyncio.sleep(pause)
                     continue
                 problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"

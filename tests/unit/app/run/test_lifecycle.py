@@ -30,7 +30,7 @@ from rocketapp.model.event import Event, LoopBlocked, LoopFailed
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.plugin import PluginError, hookimpl
 from tests.unit.app.given import line_of
-from tests.unit.app.parts import QUEUE, Diary, container_of, lifecycle_of
+from tests.unit.app.parts import QUEUE, Diary, NotedClient, container_of, lifecycle_of
 
 
 def app_of(diary: Diary, **more: Any) -> RocketApp:
@@ -353,6 +353,22 @@ async def test_a_start_that_waits_for_its_cluster_says_so_once(
     told = [record.getMessage() for record in caplog.records if "not reached" in record.getMessage()]
     assert len(told) == 1
     assert re.fullmatch(r"cluster not reached: .*: tried for up to 60 s \(app.connect_timeout\)", told[0])
+
+
+async def test_a_client_has_the_address_that_its_machine_has_when_the_cluster_is_reached() -> None:
+    diary, addresses = Diary(), iter(["127.0.0.1", "10.0.0.7"])
+    diary.unreachable = 1
+
+    class Addressed(NotedClient):
+        def __init__(self, **options: Any) -> None:
+            super().__init__(diary, **options)
+            self.client_id = next(addresses)
+
+    lifecycle = lifecycle_of(RocketApp("shop", container=container_of(diary)), client=Addressed)
+    await lifecycle.start()
+    assert lifecycle.snapshot().client_ids == {"": "10.0.0.7"}
+    assert diary.lines[:2] == ["client h:1 stops", "client h:1 starts"]
+    await lifecycle.stop(asyncio.Event())
 
 
 async def test_a_client_whose_start_is_broken_off_is_stopped() -> None:
