@@ -324,6 +324,8 @@ class Run:
     async def freeze(self, number: int) -> None:
         """Stop one of the two until the other one has its queues and has committed; then both go on."""
         frozen, before = self.pair[number % 2].pid, self.commits()
+        # A fork is there before it is a session of its own.
+        await self.until("the app has its own group of processes", lambda: os.getpgid(frozen) == frozen)
         os.killpg(frozen, signal.SIGSTOP)
         await asyncio.sleep(FREEZE)
         await self.until("commits of the other app", lambda: self.commits() >= before + 2)
