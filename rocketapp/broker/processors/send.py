@@ -46,7 +46,8 @@ class SendProcessor:
         topic = self.topic(request)
         queue_id = self.queue_id(request, topic)
         store = self._batch if request.batch else self._single
-        return store(connection, command, request, queue_id)
+        stored = store(connection, command, request, queue_id)
+        return Command.response(command, ResponseCode.SUCCESS, fields=stored.to_fields())
 
     def topic(self, request: SendRequest) -> TopicConfig:
         """The topic of a send. A missing topic is created when that is allowed."""
