@@ -279,6 +279,13 @@ class ConsumeQueue:
         """The first offset of these of which that holds, and of all behind it; `high` without one."""
         return bisect_left(range(high), True, low, high, key=holds)
 
+    def offset_before(self, offset: int, position: float) -> int:
+        """This offset, or the end of the queue where it is beyond that: of what lies before a position of the log."""
+        high = min(offset, self.max_offset)
+        if self.last_physical < position or high <= self.min_offset or self.entry(high - 1)[0] < position:
+            return high
+        return self.first_where(lambda at: self.entry(at)[0] >= position, self.min_offset, high)
+
     def drop_front(self) -> list[str]:
         """Forget the files whose entries are all below `min_offset`, but not the last file; return their paths."""
         keep = min(self.min_offset, max(self._written - 1, 0)) // FILE_ENTRIES

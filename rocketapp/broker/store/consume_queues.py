@@ -20,8 +20,7 @@ from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower, QueueFiles
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
-from rocketapp.broker.store.lookup import stored_ms_at
-from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, parse
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, parse, stored_ms_of
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged
 from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.record import TRANSACTION_PREPARED
@@ -349,6 +348,12 @@ def stored_at(log: CommitLog, position: int) -> Stored | None:
         return None
     size = announced_size(log.read(position, HEAD_BYTES), 0, position)
     return parse(log.read(position, size), 0, position, check_body=False) if size else None
+
+
+def stored_ms_at(log: CommitLog, physical: int) -> int | None:
+    """The store time of the record at this position; None if it is damaged."""
+    head = log.read(physical, HEAD_BYTES)
+    return stored_ms_of(head) if announced_size(head, 0, physical) else None
 
 
 def agreed(queue: ConsumeQueue, log: CommitLog, offset: int) -> Stored | None:

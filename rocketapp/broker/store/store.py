@@ -18,10 +18,9 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
 from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
-from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues
+from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues, stored_ms_at
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
-from rocketapp.broker.store.lookup import offset_before, offset_by_time, record_at, stored_ms_at
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import records_of, recover
 from rocketapp.broker.store.repair import Repair
@@ -441,7 +440,13 @@ class MessageStore:
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The whole record at this position; None if none begins there. Bytes inside a body never count as one."""
-        return record_at(self._log, self._queues, physical_offset)
+        size = announced_size(self._log.read(physical_offset, HEAD_BYTES), 0, physical_offset)
+        if not size or size > self._log.end - physical_offset:
+            return None
+        data = self._log.read(physical_offset, size)
+        stored = parse(data, 0, physical_offset)
+        entry = None if stored is None else self.entry(stored.topic, stored.queue_id, stored.queue_offset)
+        return data if entry is not None and entry[0] == physical_offset else None
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """Physical offset, size and tags code of a message; None if the queue does not have it.
@@ -474,7 +479,7 @@ class MessageStore:
     def offset_before(self, position: float, topic: str, queue_id: int, offset: int) -> int:
         """This offset of a queue; or the one that its next message had when the log ended at this position."""
         queue = self._queues.get((topic, queue_id))
-        return 0 if queue is None else offset_before(queue, offset, position)
+        return 0 if queue is None else queue.offset_before(offset, position)
 
     def stored_ms_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When a message was stored, in milliseconds since 1970; None if the queue does not have it."""
@@ -493,9 +498,23 @@ class MessageStore:
         """`lower`: the first offset stored at that time or later; `upper`: the last one stored at that time or before.
 
         When all messages are older, the answer is the end, or the last offset. When all are younger, it is the
-        first offset, or 0.
+        first offset, or 0. Store times never decrease within a log, so a search by halves finds it. Damaged records
+        count as stored before, so the answer is wrong by at most their number.
         """
-        return offset_by_time(self._log, self._queues.get((topic, queue_id)), timestamp_ms, boundary)
+        log, queue = self._log, self._queues.get((topic, queue_id))
+        if queue is None:
+            return 0
+        # The upper boundary is the offset before the first one that was stored later.
+        limit = timestamp_ms if boundary == "lower" else timestamp_ms + 1
+
+        def is_later(offset: int) -> bool:
+            stored_ms = stored_ms_at(log, queue.entry(offset)[0])
+            return stored_ms is not None and stored_ms >= limit
+
+        found = queue.first_where(is_later, queue.min_offset, queue.max_offset)
+        if boundary == "lower":
+            return found
+        return found - 1 if found > queue.min_offset else 0
 
     def records(self, position: int, limit: int) -> Iterator[Stored]:
         """The records of this part of the log. Damaged ones are left out."""
