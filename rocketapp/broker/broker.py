@@ -110,7 +110,7 @@ class Broker:
         `in_thread`: flushes and saves run in a thread, because disks can be slow.
         """
         self._files, self._observe, self._pace = files, observe, pace
-        store = MessageStore.open(files, config, clock, observe)
+        store = MessageStore(files, config, clock, observe)
         try:
             saving, core = self._recover(store, config, clock, random, in_thread=in_thread)
             index = self._index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)

@@ -14,7 +14,6 @@ import contextlib
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Protocol
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of, read_readable
 from rocketapp.broker.store.stored import Stored
@@ -32,10 +31,8 @@ _PROBED = 3276
 """Entries behind a missing one that are looked at, to tell a lost page from the end of the queue."""
 
 
-class Follower(Protocol):
-    """Who follows one queue."""
-
-    def stored(self, stored: Stored) -> None: ...
+Take = Callable[[Stored], object]
+"""Called with each message of a queue when its entry is there. It is quick, does not raise, and does not append."""
 
 
 class QueueFiles:
@@ -96,11 +93,11 @@ class ConsumeQueue:
         "_opened",
         "_unwritten",
         "_written",
-        "follower",
         "last_physical",
         "max_offset",
         "min_offset",
         "queue_id",
+        "take",
         "topic",
         "topic_bytes",
     )
@@ -112,8 +109,7 @@ class ConsumeQueue:
         self.min_offset: int = 0
         self.max_offset: int = 0
         self.last_physical: int = -1
-        self.follower: Follower | None = None
-        """Who is given each message of this queue when its entry is there."""
+        self.take: Take | None = None
         self._directory = f"{DIRECTORY}/{topic}/{queue_id}"
         self._opened = opened
         self._first_file = 0

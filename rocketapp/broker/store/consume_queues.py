@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, load_hint
 from rocketapp.broker.store.commit_log import CommitLog
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower, QueueFiles
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, QueueFiles, Take
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, parse, stored_ms_of
@@ -70,7 +70,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         self._now_ms, self._observe = now_ms, observe
         self._tags_codes = TagsCodes()
         self._doubtful: dict[ConsumeQueue, Stored] = {}
-        self._followers: dict[tuple[str, int], Follower] = {}
+        self._followers: dict[tuple[str, int], Take] = {}
         self._unwritten = 0
         self._round: _Round | None = None
         self._flushes = 0
@@ -90,15 +90,15 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         queue = self.get((topic, queue_id))
         if queue is None:
             queue = self[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
-            queue.follower = self._followers.get((topic, queue_id))
+            queue.take = self._followers.get((topic, queue_id))
         return queue
 
-    def hand_over(self, topic: str, queue_id: int, follower: Follower) -> None:
+    def hand_over(self, topic: str, queue_id: int, take: Take) -> None:
         """Give each message that this queue gets from now on to its follower. There may be no such queue yet."""
-        self._followers[topic, queue_id] = follower
+        self._followers[topic, queue_id] = take
         queue = self.get((topic, queue_id))
         if queue is not None:
-            queue.follower = follower
+            queue.take = take
 
     # Following.
 
@@ -123,8 +123,8 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
                 stored_ms = min(stored_ms, int(self._now_ms()))  # a delay begins now, even if the clock went back
             queue.put(physical, size, code_of(topic, queue_id, raw_properties, stored_ms))
             count += 1
-            if queue.follower is not None:
-                queue.follower.stored(stored)
+            if queue.take is not None:
+                queue.take(stored)
         self._unwritten += count
         if self._unwritten >= _MOST_UNWRITTEN:
             self.write()

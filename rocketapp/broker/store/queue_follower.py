@@ -7,14 +7,10 @@ read, new ones wait for their turn in the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from rocketapp.broker.store.consume_queue import Take
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored, parse_all
-
-Take = Callable[[Stored], object]
-"""Called with each message. It must be quick, must not raise, and must not append."""
 
 
 class QueueFollower:
@@ -25,7 +21,7 @@ class QueueFollower:
     def __init__(self, store: MessageStore, topic: str, queue_id: int, position: int, take: Take) -> None:
         self._store, self._place, self._take = store, (topic, queue_id), take
         self.position: int = min(max(position, store.min_offset(topic, queue_id)), store.max_offset(topic, queue_id))
-        store.hand_over(topic, queue_id, self)
+        store.hand_over(topic, queue_id, self._stored)
 
     def __repr__(self) -> str:
         return f"<QueueFollower {self._place[0]}:{self._place[1]} at {self.position}, {self.behind} behind>"
@@ -35,8 +31,7 @@ class QueueFollower:
         """How many messages are not taken yet."""
         return self._store.max_offset(*self._place) - self.position
 
-    def stored(self, stored: Stored) -> None:
-        """A message was stored."""
+    def _stored(self, stored: Stored) -> None:
         if stored.queue_offset == self.position:
             self.position += 1
             self._take(stored)

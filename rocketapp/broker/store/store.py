@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Follower
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Take
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues, stored_ms_at
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
@@ -58,7 +58,8 @@ class MessageStore:
     ignores_case: bool = False
     """Whether the disk takes `orders` and `Orders` for one name, so that two such topics would share their files."""
 
-    def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe) -> None:
+    def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = unobserved) -> None:
+        """Open or create the store in these files, and recover it if necessary."""
         self._files, self._clock, self._observe = files, clock, observe
         self._problem: str | None = None
         self._is_closed = False
@@ -83,11 +84,6 @@ class MessageStore:
         self.recovered_end: int = self._log.end
         """The end of the log when it was opened."""
         self.flush()
-
-    @classmethod
-    def open(cls, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = unobserved) -> MessageStore:
-        """Open or create the store in these files, and recover it if necessary."""
-        return cls(files, config, clock, observe)
 
     def __repr__(self) -> str:
         return f"<MessageStore {len(self._queues)} queues, log to {self._log.end}>"
@@ -243,9 +239,9 @@ class MessageStore:
         self._observe(RecordDamaged("", -1, -1, place))
         return following - at
 
-    def hand_over(self, topic: str, queue_id: int, follower: Follower) -> None:
+    def hand_over(self, topic: str, queue_id: int, take: Take) -> None:
         """Give each message that this queue gets from now on to its follower: see `QueueFollower`."""
-        self._queues.hand_over(topic, queue_id, follower)
+        self._queues.hand_over(topic, queue_id, take)
 
     def _dispatch(self, records: Sequence[Stored]) -> None:
         """These are in the log: let everybody follow."""

@@ -40,7 +40,7 @@ class Names:
 @in_virtual_time
 async def test_one_who_cannot_be_told_costs_none_of_those_behind_it() -> None:
     clock = VirtualClock(asyncio.get_running_loop())
-    store = MessageStore.open(MemoryFiles(), BrokerConfig(segment_bytes=1 << 20), clock)
+    store = MessageStore(MemoryFiles(), BrokerConfig(segment_bytes=1 << 20), clock)
     events, told, names = list[Event](), list[object](), Names()
     flusher = Flusher(store, cast("Saving", names), observe=events.append, is_sync=False, in_thread=False)
 

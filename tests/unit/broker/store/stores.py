@@ -86,7 +86,7 @@ def open_store(
     segment_bytes: int = SEGMENT,
     role: str = "async_master",
 ) -> MessageStore:
-    return MessageStore.open(
+    return MessageStore(
         MemoryFiles() if files is None else files,
         config(flush=flush, segment_bytes=segment_bytes, role=role),
         SetClock() if clock is None else clock,

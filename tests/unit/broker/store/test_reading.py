@@ -169,7 +169,7 @@ def test_a_hole_is_no_message() -> None:
 
 def test_a_directory_serves_a_damaged_queue_without_reading_gigabytes() -> None:
     files = Watched()
-    store = MessageStore.open(files, BrokerConfig(), _Clock())
+    store = MessageStore(files, BrokerConfig(), _Clock())
     store.append(record(b"x"))
     store.append(record(bytes(2_000_000)))
     store.flush()
