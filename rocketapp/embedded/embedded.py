@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
 
@@ -202,17 +202,11 @@ class EmbeddedBroker:
     async def _listen_for_slaves(self, master: Master, listener: Listener, brokers: BrokerTable) -> None:
         """A slave copies the log on one port, and asks some things on the port that is two below the broker's."""
         host, port = split_address(self._listening[0].address)
-        wanted = self._config.ha_port
-        try:
-            master.listen(host, wanted, brokers.is_known)
-            wanted = port - 2
-            self._listening.append(await listen_tcp(host, wanted, listener.accept, server_tls_of(self._config)))
-        except OSError as error:
-            problem = os.strerror(error.errno) if error.errno else str(error)
-            mend = f"slaves need it and port {port - 2}; stop what serves there, or choose other ports"
-            raise ConfigError(
-                "broker.ha_port", f"cannot serve on {join_address(host, wanted)} ({problem}): {mend}"
-            ) from None
+        mend = f"slaves need it and port {port - 2}; stop what serves there, or choose other ports"
+        with _serving("broker.ha_port", host, self._config.ha_port, mend):
+            master.listen(host, self._config.ha_port, brokers.is_known)
+        with _serving("broker.ha_port", host, port - 2, mend):
+            self._listening.append(await listen_tcp(host, port - 2, listener.accept, server_tls_of(self._config)))
 
     def _pool_to_master(self, dial: Dial) -> Pool:
         return Pool(
@@ -237,17 +231,11 @@ class EmbeddedBroker:
                 raise ConfigError("broker.listen", str(error)) from None
         if not isinstance(listen, MemoryNetwork) and not is_loopback(host):
             self._check_open(host)
-        try:
+        mend = "stop what serves there, or choose another address (port 0 takes a free one)"
+        with _serving("broker.listen", host, port, mend):
             if isinstance(listen, MemoryNetwork):
                 return await listen.listen(host, port, listener.accept)
             return await listen_tcp(host, port, listener.accept, server_tls_of(self._config))
-        except OSError as error:
-            problem = os.strerror(error.errno) if error.errno else str(error)
-            raise ConfigError(
-                "broker.listen",
-                f"cannot serve on {join_address(host, port)} ({problem}): stop what serves there, "
-                "or choose another address (port 0 takes a free one)",
-            ) from None
 
     def _check_open(self, host: str) -> None:
         """Raises ConfigError unless what other machines reach asks for keys and can be named to clients."""
@@ -265,6 +253,16 @@ class EmbeddedBroker:
         """What clients are told."""
         host, port = split_address(address)
         return join_address(self._config.host, port) if self._config.host and not is_loopback(host) else address
+
+
+@contextlib.contextmanager
+def _serving(option: str, host: str, port: int, mend: str) -> Iterator[None]:
+    """Within, an address that cannot be had is a ConfigError."""
+    try:
+        yield
+    except OSError as error:
+        problem = os.strerror(error.errno) if error.errno else str(error)
+        raise ConfigError(option, f"cannot serve on {join_address(host, port)} ({problem}): {mend}") from None
 
 
 def _check_role(config: BrokerConfig) -> None:
