@@ -221,11 +221,12 @@ def _handler(handlers: list[Declaration], group: str, letter: StoredDeadLetter) 
     from rocketapp.state.tag_table import TagTable
 
     known = [(one, one.subscription) for one in handlers]
-    where_from = group, letter.topic
-    table = TagTable((one, sub.tags) for one, sub in known if (sub.group, sub.topic) == where_from)
-    (found,) = table.takers([letter.message])
-    if found is not None:
-        return found
+    for cluster in sorted({sub.cluster for _, sub in known}):  # those of the unnamed one first, which is asked
+        where_from = cluster, group, letter.topic
+        table = TagTable((one, sub.tags) for one, sub in known if (sub.cluster, sub.group, sub.topic) == where_from)
+        (found,) = table.takers([letter.message])
+        if found is not None:
+            return found
     tag = f" with tag {letter.message.tag}" if letter.message.tag else ""
     where = f"topic {letter.topic}{tag}" if letter.topic else "a topic that it does not name"
     raise CommandError(

@@ -165,6 +165,9 @@ async def settle(message: Message, publisher: Publisher):
     await app.publish("invoices", b"2")
     if message.text() == "bad":
         raise ValueError("no good")
+
+@app.subscribe("bills", tags="paid", cluster="eu")
+async def elsewhere(message: Message): ...
 """
 
 
@@ -185,7 +188,9 @@ def test_a_dead_letter_is_tried_with_everything_around_it_and_nothing_is_sent(
     died.ends(0)
     assert died.summary == (0, 0, 3, 0)
     letters = {letter["body"]: letter["place"] for letter in json.loads(ask("dlq", "list", "shop", "--json").out)}
-    (folder / "tried_app.py").write_text((folder / "app.py").read_text().replace(DIES, TRIED))
+    code = (folder / "app.py").read_text().replace(DIES, TRIED)
+    named = code.replace('RocketApp("shop")', 'RocketApp("shop", clusters={"eu": "127.0.0.1:1"})')
+    (folder / "tried_app.py").write_text(named)
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(sys.modules, "tried_app", raising=False)
     tried = ask("dlq", "try", "tried_app:app", letters["good"])
