@@ -60,7 +60,7 @@ from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
 from rocketapp.tasks import Tasks
-from rocketapp.transport.answers import Row, table_of
+from rocketapp.transport.answers import Served, table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import join_address, split_address
@@ -197,7 +197,7 @@ class Broker:
 
     # Serving.
 
-    def table(self) -> dict[int, Row]:
+    def table(self) -> dict[int, Served]:
         """What it answers, by request code."""
         core, sends = self._core, SendProcessor(self._core)
         table = table_of(
@@ -222,7 +222,7 @@ class Broker:
             table |= table_of(replication, tasks=self._tasks)
         return self._flusher.holding(of_slave(table) if core.store.is_copy else table)
 
-    def access_table(self, permissions: Permissions) -> dict[int, Row]:
+    def access_table(self, permissions: Permissions) -> dict[int, Served]:
         """The processors that show and change who may do what."""
         return table_of(AccessProcessor(permissions, self._flusher), tasks=self._tasks)
 

@@ -22,7 +22,7 @@ from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.transport.answers import Process, Row, response_of
+from rocketapp.transport.answers import Process, Served, response_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
@@ -132,7 +132,7 @@ class Flusher:
         finally:
             store.deleted(doomed)
 
-    def holding(self, table: Mapping[int, Row]) -> dict[int, Row]:
+    def holding(self, table: Mapping[int, Served]) -> dict[int, Served]:
         """The same processors, whose replies wait until what they appended or changed is durable."""
         return {code: row._replace(process=self._hold(row.process)) for code, row in table.items()}
 

@@ -25,7 +25,7 @@ R = TypeVar("R")
 P = TypeVar("P", bound=Hashable)
 
 
-class Held(Generic[P, R]):
+class HeldRequest(Generic[P, R]):
     """One request that is held, or may be. `place`: where in its topic it waits."""
 
     __slots__ = ("command", "connection", "deadline", "place", "request", "timer", "topic", "wanted")
@@ -44,7 +44,7 @@ class Held(Generic[P, R]):
         """None while it is not held."""
 
     def __repr__(self) -> str:
-        return f"<Held {self.topic} {self.place}>"
+        return f"<HeldRequest {self.topic} {self.place}>"
 
     def takes(self, tags_code: int) -> bool:
         """Whether a message with this tags code may match."""
@@ -54,13 +54,15 @@ class Held(Generic[P, R]):
 class LongPoll(Generic[P, R]):
     """The held requests of one kind, in the order in which they came."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, run_again: Callable[[Held[P, R]], Command | None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, run_again: Callable[[HeldRequest[P, R]], Command | None]
+    ) -> None:
         """`run_again`: gives the answer to one that was woken; None when it is held anew."""
         self._loop, self._run_again = loop, run_again
-        self.by_topic: dict[str, dict[P, dict[Held[P, R], None]]] = {}
+        self.by_topic: dict[str, dict[P, dict[HeldRequest[P, R], None]]] = {}
         """Those that are held, by topic and place: for others to read. It changes when one of them is woken."""
-        self._by_connection: dict[Connection, dict[Held[P, R], None]] = {}
-        self._woken: list[Held[P, R]] = []
+        self._by_connection: dict[Connection, dict[HeldRequest[P, R], None]] = {}
+        self._woken: list[HeldRequest[P, R]] = []
         self._count = 0
         self._is_stopped = False
 
@@ -74,7 +76,7 @@ class LongPoll(Generic[P, R]):
         """How many requests of this connection are held."""
         return len(self._by_connection.get(connection, ()))
 
-    def hold(self, held: Held[P, R], until: float) -> None:
+    def hold(self, held: HeldRequest[P, R], until: float) -> None:
         """Keep a request until it is woken, which it is at this time in any case."""
         if held.connection.is_closed or self._is_stopped:
             return
@@ -83,7 +85,7 @@ class LongPoll(Generic[P, R]):
         self._count += 1
         held.timer = self._loop.call_at(until, self.wake, (held,))
 
-    def wake(self, several: Iterable[Held[P, R]]) -> None:
+    def wake(self, several: Iterable[HeldRequest[P, R]]) -> None:
         """Run these again, in the next turn of the loop."""
         for held in several:
             if held.timer is not None:
@@ -108,7 +110,7 @@ class LongPoll(Generic[P, R]):
         for connection in list(self._by_connection):
             self.forget(connection)
 
-    def _take_out(self, held: Held[P, R], timer: asyncio.TimerHandle) -> None:
+    def _take_out(self, held: HeldRequest[P, R], timer: asyncio.TimerHandle) -> None:
         timer.cancel()
         held.timer = None
         places, own = self.by_topic[held.topic], self._by_connection[held.connection]

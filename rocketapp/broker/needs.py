@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX
-from rocketapp.transport.answers import Need, Needs, Rule, on_group, on_topic
+from rocketapp.transport.answers import Need, NeedRule, Needs, on_group, on_topic
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import Heartbeat
 from rocketapp.wire.requests.locks import LockBody
@@ -28,7 +28,7 @@ def needs_of(needs: Needs, command: Command, cluster: str) -> Iterable[Need]:
         yield from (_need(rule, name) for name in names or ([] if rule.is_optional else [""]))
 
 
-def _need(rule: Rule, name: str) -> Need:
+def _need(rule: NeedRule, name: str) -> Need:
     """Who may consume as a group may use its retry topic and its dead letters."""
     for prefix in (RETRY_PREFIX, DLQ_PREFIX):
         if name.startswith(prefix):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from rocketapp.errors import BrokerError, ProtocolError
-from rocketapp.transport.answers import UNKNOWN, Needs, Row, response_of
+from rocketapp.transport.answers import UNKNOWN, Needs, Served, response_of
 from rocketapp.transport.connection import Connection, not_supported
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -32,9 +32,9 @@ _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
 class RequestDispatch:
     """Request code -> processor."""
 
-    def __init__(self, *tables: Mapping[int, Row], check: Check | None = None) -> None:
+    def __init__(self, *tables: Mapping[int, Served], check: Check | None = None) -> None:
         self._check = check
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, Served] = {}
         for table in tables:
             for code, row in table.items():
                 if code in self._rows:
@@ -62,7 +62,7 @@ class RequestDispatch:
             return response_of(command, error)
 
 
-def of_slave(table: Mapping[int, Row]) -> dict[int, Row]:
+def of_slave(table: Mapping[int, Served]) -> dict[int, Served]:
     """The rows of a slave. What is read is answered, and offsets may be committed while the master is away."""
     refused = {code: row._replace(process=_refuse(row.slave)) for code, row in table.items() if row.slave is not None}
     return {**table, **refused}

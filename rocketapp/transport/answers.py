@@ -51,7 +51,7 @@ class Need(NamedTuple):
     actions: tuple[str, ...]
 
 
-class Rule(NamedTuple):
+class NeedRule(NamedTuple):
     """How the needs of a request are read from its fields (Java: the annotations of the header classes)."""
 
     kind: str
@@ -62,29 +62,29 @@ class Rule(NamedTuple):
     """Whether a request may have none of the fields."""
 
 
-Needs = tuple[Rule, ...] | Callable[[bytes], Iterable[Need]] | None
+Needs = tuple[NeedRule, ...] | Callable[[bytes], Iterable[Need]] | None
 """What a user must be allowed to do: by the fields of the request, or by its body. None: everybody is answered."""
 
 
-def on_topic(*actions: str, optional: bool = False) -> Rule:
-    return Rule("Topic", ("topic",), actions, optional)
+def on_topic(*actions: str, optional: bool = False) -> NeedRule:
+    return NeedRule("Topic", ("topic",), actions, optional)
 
 
-def on_group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> Rule:
-    return Rule("Group", (field,), actions, optional)
+def on_group(*actions: str, field: str = "consumerGroup", optional: bool = False) -> NeedRule:
+    return NeedRule("Group", (field,), actions, optional)
 
 
-PUBLISH: Needs = (Rule("Topic", ("topic", "b"), ("Pub",)),)
+PUBLISH: Needs = (NeedRule("Topic", ("topic", "b"), ("Pub",)),)
 CONSUME: Needs = (on_topic("Sub"), on_group("Sub"))
 READ_TOPIC: Needs = (on_topic("Get"),)
 READ_GROUP: Needs = (on_group("Get"),)
-SEE_CLUSTER: Needs = (Rule("Cluster", (), ("Get",)),)
-CHANGE_CLUSTER: Needs = (Rule("Cluster", (), ("Update",)),)
+SEE_CLUSTER: Needs = (NeedRule("Cluster", (), ("Get",)),)
+CHANGE_CLUSTER: Needs = (NeedRule("Cluster", (), ("Update",)),)
 KEYS_ARE_ENOUGH: Needs = ()
 """As in Apache RocketMQ 5, these are answered to every user; the name server's questions there to everybody."""
 FOR_EVERYBODY: Needs = None
 """Where brokers are. Clients with wrong keys learn from those what is wrong; a refused name server is "no route"."""
-UNKNOWN: Needs = (Rule("", (), ("Update",)),)
+UNKNOWN: Needs = (NeedRule("", (), ("Update",)),)
 """Of a code that is not served: what only an entry for everything gives."""
 
 REFUSES, IS_BUSY = ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY
@@ -92,7 +92,7 @@ REFUSES, IS_BUSY = ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY
 SendMessageProcessor, EndTransactionProcessor, AdminBrokerProcessor)."""
 
 
-class Row(NamedTuple):
+class Served(NamedTuple):
     """How one request code is answered."""
 
     process: Process
@@ -123,15 +123,15 @@ def answers(
     return mark
 
 
-def table_of(*processors: object, tasks: Tasks | None = None) -> dict[int, Row]:
+def table_of(*processors: object, tasks: Tasks | None = None) -> dict[int, Served]:
     """What these objects answer. `tasks`: owns the answers that come later."""
-    table: dict[int, Row] = {}
+    table: dict[int, Served] = {}
     for processor in processors:
         for function in vars(type(processor)).values():
             marks = getattr(function, "answers", None)
             if isinstance(marks, _Marks):
                 process = _process(MethodType(function, processor), marks.reads, tasks)
-                table |= dict.fromkeys(marks.codes, Row(process, marks.needs, marks.slave))
+                table |= dict.fromkeys(marks.codes, Served(process, marks.needs, marks.slave))
     return table
 
 

@@ -24,7 +24,7 @@ from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.testing.virtual_time import VirtualClock
-from rocketapp.transport.answers import KEYS_ARE_ENOUGH, Row, table_of
+from rocketapp.transport.answers import KEYS_ARE_ENOUGH, Served, table_of
 from rocketapp.transport.answers import Process as Processor
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
@@ -192,7 +192,7 @@ class AdminThreads:
         while self._waiting and len(self._held) < ADMIN_THREADS:
             asked, process, connection, command = self._waiting.popleft()
             self.waited = max(self.waited, now - asked)
-            row = Row(partial(self.serve, process), KEYS_ARE_ENOUGH)
+            row = Served(partial(self.serve, process), KEYS_ARE_ENOUGH)
             if (response := RequestDispatch({command.code: row}).serve(connection, command)) is not None:
                 connection.reply(response)
 
@@ -248,7 +248,7 @@ class _Watched(EmbeddedBroker):
             on_lost=lambda connection, _: broker.connection_lost(connection),
         )
 
-    def _in_thread(self, code: int, row: Row) -> Row:
+    def _in_thread(self, code: int, row: Served) -> Served:
         return row if code in _OTHER_THREADS else row._replace(process=partial(self._threads.serve, row.process))
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter
-from rocketapp.broker.long_poll import LONGEST, Held, LongPoll
+from rocketapp.broker.long_poll import LONGEST, HeldRequest, LongPoll
 from rocketapp.broker.pop import Popped, Pops
 from rocketapp.broker.pop_checkpoints import Key
 from rocketapp.broker.store.stored import Stored, TagsCodes
@@ -64,7 +64,7 @@ class _Place(NamedTuple):
     """Whether they only want to be told."""
 
 
-_Held = Held[_Place, PopRequest]
+_Held = HeldRequest[_Place, PopRequest]
 
 
 class PopProcessor:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter, read_filtered
-from rocketapp.broker.long_poll import LONGEST, Held, LongPoll
+from rocketapp.broker.long_poll import LONGEST, HeldRequest, LongPoll
 from rocketapp.broker.store.reading import ReadStatus
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
@@ -46,7 +46,9 @@ class PullProcessor:
     @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, needs=CONSUME)
     def pull(self, connection: Connection, command: Command) -> Answer:
         request = PullRequest.from_fields(command.fields)
-        held = Held(connection, command, request, self._check(request), topic=request.topic, place=request.queue_id)
+        held = HeldRequest(
+            connection, command, request, self._check(request), topic=request.topic, place=request.queue_id
+        )
         if request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
             self._core.offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         return self._run(held, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
@@ -98,7 +100,7 @@ class PullProcessor:
             )
         return wanted
 
-    def _run(self, held: Held[int, PullRequest], *, may_hold: bool) -> Command | None:
+    def _run(self, held: HeldRequest[int, PullRequest], *, may_hold: bool) -> Command | None:
         command, request = held.command, held.request
         core = self._core
         moved = core.offsets.take_reset(request.group, request.topic, request.queue_id)
@@ -133,7 +135,7 @@ class PullProcessor:
         header = PullResponse(0, offset, store.min_offset(*queue), store.max_offset(*queue)).to_fields()
         return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
-    def _hold(self, held: Held[int, PullRequest]) -> None:
+    def _hold(self, held: HeldRequest[int, PullRequest]) -> None:
         if len(self.held) >= MOST_HELD_BY_ALL:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD_BY_ALL} pulls are held already")
         if self.held.held_by(held.connection) >= MOST_HELD:

@@ -276,7 +276,7 @@ class Committer:
     # The loop.
 
     async def run(self) -> None:
-        """Commit until cancelled."""
+        """Commit what is due until this is cancelled."""
         await self._member.repeat(self._turn, "commit", _LOOK_AGAIN)
 
     async def _turn(self) -> None:

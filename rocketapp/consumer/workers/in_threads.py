@@ -40,7 +40,7 @@ _THREAD_RETRY = 0.1
 
 
 class _ThreadWorker(RunWorker):
-    """A thread."""
+    """A thread and the run that it walks through."""
 
     __slots__ = ("active", "finished", "seen")
 

@@ -27,7 +27,7 @@ keep them waiting for minutes. Java's client lets a queue run on for 60 s."""
 
 
 class _LoopWorker(RunWorker):
-    """A coroutine."""
+    """A coroutine and the run that it walks through."""
 
     __slots__ = ("is_left", "task")
 

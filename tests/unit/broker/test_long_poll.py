@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.broker.filtering import Filter
-from rocketapp.broker.long_poll import Held, LongPoll
+from rocketapp.broker.long_poll import HeldRequest, LongPoll
 from rocketapp.errors import BrokerError
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from tests.unit.scripted import FakeStream, in_virtual_time
 
-Waiting = Held[int, str]
+Waiting = HeldRequest[int, str]
 
 
 def connection() -> Connection:
@@ -42,7 +42,7 @@ class Polls:
     def hold(
         self, name: str, *, topic: str = "orders", place: int = 0, owner: str = "mine", wait: float = 15
     ) -> Waiting:
-        held = Held(self.of[owner], Command(11), name, Filter(), topic=topic, place=place)
+        held = HeldRequest(self.of[owner], Command(11), name, Filter(), topic=topic, place=place)
         self.poll.hold(held, self.loop.time() + wait)
         return held
 
