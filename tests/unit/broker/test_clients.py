@@ -269,3 +269,5 @@ async def test_members_that_subscribe_differently_are_told_of_once_and_again_whe
         await first.heartbeat("billing", "orders", tags="paid", version=4)
         assert len(told()) == 3
         await second.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": "two", "consumerGroup": "billing"})
+        await second.heartbeat("billing", version=5)
+        assert told()[3:] == told()[1:2]

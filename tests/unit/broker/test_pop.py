@@ -10,6 +10,7 @@ import pytest
 
 from rocketapp.broker import timers
 from rocketapp.broker.pop_checkpoints import Key, PopCheckpoint, revive_topic
+from rocketapp.broker.store import reading
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.pulled import Acks, Handle
@@ -246,6 +247,20 @@ async def test_a_held_pop_is_woken_by_a_message_of_its_tags_and_one_message_wake
         await asyncio.sleep(18)
         assert waiting[1].result().code == ResponseCode.POLLING_TIMEOUT
         assert PopResponse.from_fields(waiting[1].result().fields).popped_ms > 0
+
+
+@in_virtual_time
+async def test_a_pop_that_has_passed_over_many_messages_looks_on_and_waits_for_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "LEAST_SCANNED", 2)
+    async with running() as broker:
+        one = await member(broker, *["blue"] * 80, tag="blue")
+        for _ in range(4):
+            await one.client.send("orders", b"red", "TAGS\x01red\x02")
+        began = broker.loop.time()
+        assert texts(await one.pop(poll=20.0, expression="red", max_messages=2))[0] == "red"
+        assert broker.loop.time() - began < 1
 
 
 @in_virtual_time
