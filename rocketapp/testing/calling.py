@@ -17,7 +17,7 @@ from typing import Any, NoReturn, TypedDict, Unpack, overload
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.changes import TopicChange
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.phases import declared_of, handlers_of, is_running, publishing_of, standing_in
+from rocketapp.app.declare.phases import begin, declared_of, end, handlers_of, is_running, publishing_of, standing_in
 from rocketapp.app.publishing import PLAIN
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import handler_of, parts_of, resources
@@ -231,21 +231,24 @@ class _Started:
 
 @asynccontextmanager
 async def prepared(
-    app: RocketApp, settings: Settings, clock: Clock, *, whole: bool = False
+    app: RocketApp, settings: Settings, clock: Clock, published: list[Published] | None = None
 ) -> AsyncIterator[list[Declaration]]:
     """Within: the plugins of the app know these settings and are started. Gives its handlers.
 
-    `whole`: its resources are open, and its startup functions have run, too. `clock`: unless its container has one.
-    Plugins of an app that runs, under TestApp for example, are started already. Raises what plugins, and functions,
-    raise.
+    `published`: the whole app is, with its resources and startup functions; gets what these, and threads of the app,
+    publish. `clock`: unless its container has one. Plugins of an app that runs, under TestApp for example, are started
+    already. Raises what plugins, and functions, raise.
     """
     declared, handlers = declared_of(app), handlers_of(app, settings)
     if is_running(app):
         yield handlers
         return
-    started, container = declared.kept(_Started), declared.container if whole else None
+    is_whole, running = published is not None, _Unconnected(app, [] if published is None else published)
+    started, container = declared.kept(_Started), declared.container if is_whole else None
+    if is_whole:
+        begin(app, running, settings)  # also for threads that do not know what they belong to
     started.calls += 1
-    with standing_in(app, _Unconnected(app, [])):  # what they publish is nobody's
+    with standing_in(app, running):  # what plugins publish is nobody's
         try:
             if started.code is None:
                 # Observers are asked here, so that plugins see the settings before they wrap a handler.
@@ -253,7 +256,7 @@ async def prepared(
                 started.code = code = AppSurface(app, settings, clock=own).user_code()
                 declared.settings_in_use = settings
                 await resources(container, "init")
-                await (code.start() if whole else code.start_plugins())
+                await (code.start() if is_whole else code.start_plugins())
             yield handlers
         finally:
             started.calls -= 1
@@ -262,6 +265,8 @@ async def prepared(
                 await code.stop(asyncio.Event())
                 await resources(container, "shutdown")
                 declared.settings_in_use = None
+            if is_whole:
+                end(app)
 
 
 class _Unconnected:

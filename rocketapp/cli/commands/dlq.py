@@ -197,7 +197,7 @@ async def _try(
 
     letter = await found_letter(cluster, group, which)
     published: list[Published] = []
-    async with prepared(app, complete(app, settings), SystemClock(), whole=True) as handlers:
+    async with prepared(app, complete(app, settings), SystemClock(), published) as handlers:
         declaration, message = _handler(handlers, group, letter), as_delivered(letter, group)
         (outcome,) = await tried(app, declaration, [message], published)
     handler = declaration.subscription.handler_name

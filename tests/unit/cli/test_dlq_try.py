@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from rocketapp import DeadLetter, Message, Outcomes, Pause, Policy, Retry, RocketApp, Skip
+from rocketapp import DeadLetter, Message, Outcomes, Pause, Policy, Publisher, Retry, RocketApp, Skip
 from rocketapp.cli.commands.dlq import chosen_group
 from rocketapp.cli.failure import CommandError
 from rocketapp.cli.processes.answers import told
 from rocketapp.clock import SystemClock
+from rocketapp.testing import Published
 from rocketapp.testing.calling import prepared, tried
 from rocketapp.testing.stage import settings_of
 
@@ -44,6 +46,11 @@ async def batch(messages: list[Message]) -> Outcomes:
     return Outcomes({messages[0]: Retry(after=60)})
 
 
+def publishes_from_a_thread_of_its_own(message: Message, publisher: Publisher) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(publisher.publish_sync, "bills", b"1").result()
+
+
 async def hangs(message: Message) -> None:
     await asyncio.Event().wait()
 
@@ -57,6 +64,7 @@ TRIED = [
     (raises_skip, {}, "skip", "seen before"),
     (gives_up, {}, "dead letter", "hopeless"),
     (takes_an_order, {}, "dead letter", "JSON"),
+    (publishes_from_a_thread_of_its_own, {}, "done", ""),
     (batch, {"batch": 10}, "retry", ""),
     (hangs, {"timeout": 0.01}, "retry", "TimeoutError"),
 ]
@@ -73,8 +81,10 @@ async def test_the_word_is_that_of_production(
     app = RocketApp("shop")
     app.subscribe("orders", **options)(handler)
     message = Message.make(b"{not json", topic="orders")
-    async with prepared(app, settings_of(app, {}, None), SystemClock(), whole=True) as handlers:
-        (outcome,) = await tried(app, handlers[0], [message], [])
+    published: list[Published] = []
+    async with prepared(app, settings_of(app, {}, None), SystemClock(), published) as handlers:
+        (outcome,) = await tried(app, handlers[0], [message], published)
+    assert [one.topic for one in published] == ["bills"] * (handler is publishes_from_a_thread_of_its_own)
     said = told(outcome)
     assert said[0] == word
     assert text in said[1]

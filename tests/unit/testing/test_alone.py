@@ -20,7 +20,7 @@ from rocketapp.testing.stage import settings_of
 
 
 def alone(app: RocketApp) -> AbstractAsyncContextManager[list[Declaration]]:
-    return prepared(app, settings_of(app, {}, None), SystemClock(), whole=True)
+    return prepared(app, settings_of(app, {}, None), SystemClock(), [])
 
 
 class Notes(list[str]):
