@@ -222,7 +222,8 @@ def format_of(table: str, url: str | None = None) -> str:
 
 def stores_of(table: str, url: str | None = None) -> OpenStore:
     """Raises UsageError for a kind of table whose library is not installed."""
-    format, settings = format_of(table, url), LakeConfig(database=url or os.environ.get(DATABASE, ""))
+    database = os.environ.get(DATABASE, "") if url is None else url
+    format, settings = format_of(table, url), LakeConfig(database=database)
 
     def open_store(place: str, name: str) -> Kept:
         sink = Sink("", SinkOptions(table=place, format=format, name=name), "", is_set_back=True)

@@ -493,6 +493,8 @@ def test_the_command_shows_the_sinks_of_a_table(table: Shop, monkeypatch: pytest
     assert shown.output.splitlines() == expected
     monkeypatch.setenv("ROCKETAPP_LAKE__DATABASE", table.url)
     assert CliRunner().invoke(command, ["show", "orders", "--commits", "1"]).output.splitlines() == expected
+    empty = CliRunner().invoke(command, ["show", "orders", "--url", ""])
+    assert (empty.exit_code, "has no database" in empty.output) == (1, True)
     other = CliRunner().invoke(command, ["show", "others"])
     assert (other.exit_code, "others is not the table of a sink" in other.output) == (2, True)
 
