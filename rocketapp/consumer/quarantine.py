@@ -60,6 +60,8 @@ class QueueQuarantine:
         self._journal, self._group, self._process_queue = journal, member.noted_as, process_queue
         self._blocked, self._pauses = member.blocked, member.pauses
         self._queue: MessageQueue = process_queue.message_queue
+        self._source = f"{OF_TURN} {id(self)}"
+        """Of the reason that this session says: messages of the queue may have been forwarded to us besides."""
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns
         """The turns of the whole process, which all its groups share."""
@@ -190,10 +192,10 @@ class QueueQuarantine:
         """Say why the queue is blocked, or that it is not any more."""
         waiting = next((turn for turn in self._turns.values() if turn.is_waiting), None)
         if waiting is None:
-            self._blocked.moving(self._queue, source=OF_TURN)
+            self._blocked.moving(self._queue, source=self._source)
         else:
             reason = partial(self._reason, waiting)
-            self._blocked.because(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=OF_TURN)
+            self._blocked.because(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=self._source)
 
     def _reason(self, turn: _Turn) -> str:
         """What one that waits is waiting for, in words."""
