@@ -473,6 +473,7 @@ class MessageDelivery:
             self._go_on(line)
         elif is_certain or self._ended.done():
             # It rests: the queue's next owner gets it again.
+            self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
             if not is_certain and self._process_queue.closed:
                 self._count_attempts(item)
             self._check_drained()

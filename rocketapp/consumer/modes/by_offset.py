@@ -49,6 +49,12 @@ class ByOffset:
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Acknowledge what one call has done; the messages that it has not, and why."""
+        pairs = self.judged(item, result, raised)
+        self.done_all([message for message, failure in pairs if failure is None])
+        return [(message, failure) for message, failure in pairs if failure is not None]
+
+    def judged(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure | None]]:
+        """The messages of one call, each with why it is not done."""
         messages = messages_of(item)
         failures: list[Failure | None]
         try:
@@ -56,9 +62,7 @@ class ByOffset:
         except Exception as error:
             # The user's own outcome may raise when it is read: that is a failed attempt too, never the worker's end.
             failures = [Failure(type(error).__name__, "the outcome cannot be read")] * len(messages)
-        pairs = list(zip(messages, failures, strict=True))
-        self.done_all([message for message, failure in pairs if failure is None])
-        return [(message, failure) for message, failure in pairs if failure is not None]
+        return list(zip(messages, failures, strict=True))
 
 
 def _named(failures: list[Failure | None], error: object, handler: Handler) -> list[Failure | None]:
@@ -93,8 +97,9 @@ class SentBack(ByOffset):
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done, and send the other messages back."""
-        if self._process_queue.closed:
-            return  # the next owner of the queue gets them again
+        if self._process_queue.closed:  # its next owner gets them again
+            self._stopping.heard(self._handler, self.judged(item, result, raised))
+            return
         for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
             if failure.parked:

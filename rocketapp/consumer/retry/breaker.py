@@ -9,6 +9,7 @@ add up, so that a pause of the app holds whatever a breaker says.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
@@ -42,6 +43,12 @@ class Stopping:
         breaker = self._breakers.get(id(handler))
         if breaker is not None:
             breaker.failed(failure)
+
+    def heard(self, handler: Handler, judged: Iterable[tuple[object, Failure | None]]) -> None:
+        """A call has ended whose queue was given back: its messages come again, but what pauses a topic here holds."""
+        for _, failure in judged:
+            if failure is not None:
+                self.failed(handler, failure)
 
     def stop(self) -> None:
         """The group has ended."""

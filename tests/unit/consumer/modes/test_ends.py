@@ -18,7 +18,7 @@ from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.model.outcome import Park
+from rocketapp.model.outcome import Park, Pause
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -495,3 +495,29 @@ async def test_an_offset_that_a_broker_has_lost_is_not_put_back_to_0_as_its_queu
     await member.stop(drain_timeout=5.0)
     assert cluster.committed(second) in {None, 10}
     await cluster.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("order", ORDERS)
+async def test_a_call_whose_queue_was_given_back_pauses_its_topic_all_the_same(order: str) -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        await asyncio.sleep(1)
+        raise Pause("no account answers")
+
+    handler = Handler(subscription(**ORDERS[order]), call)
+    context = mode_context([handler], dead_letters=DeadLetters())
+    way = MessageMode([consumed_by(handler)], context, in_order=order != "concurrent")
+    process_queue = ProcessQueue[Message](QUEUE, 0)
+    delivery = way.open(process_queue, ScriptedLock() if order != "concurrent" else None)
+    process_queue.put([message(0)])
+    delivery.deliver([message(0)])
+    await asyncio.sleep(0.5)
+    delivery.end()
+    process_queue.close()
+    await asyncio.sleep(1)
+    assert called == [0]
+    assert context.member.pauses.is_paused("topic")
+    await way.callers.stop()
