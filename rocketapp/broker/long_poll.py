@@ -33,7 +33,8 @@ class HeldRequest(Generic[P, R]):
     def __init__(
         self, connection: Connection, command: Command, request: R, wanted: Filter, *, topic: str, place: P
     ) -> None:
-        self.connection, self.command = connection, command
+        self.connection: Connection = connection
+        self.command: Command = command
         self.request: R = request
         self.wanted: Filter = wanted
         self.topic: str = topic

@@ -195,7 +195,7 @@ def test_a_broker_is_read_without_scripts_and_is_loaded_anew(browser: Browser, b
         browser.open(f"{broker.http}/topic?name={topic}")
         assert "queue 0 0 1 1" in " ".join(browser.text("tbody").split())
         broker.send(topic, b"2", queues=1)
-        wait_until(lambda: "queue 0 0 2 2" in " ".join(browser.text("tbody").split()), "the new message")
+        wait_until(lambda: "queue 0 0 2 2" in " ".join(browser.text().split()), "the new message")
     finally:
         browser.allow_scripts(True)
 
