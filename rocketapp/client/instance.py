@@ -91,13 +91,7 @@ class ClientInstance(PoolOwner):
         self.pid: int = os.getpid() if pid is None else pid
         name = config.instance_name
         self.client_id: str = make_client_id(self.client_ip, self.pid, name, clock.now(), random, subscribed=subscribed)
-        self.inbound: dict[int, ServeRequest] = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._group_changed,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._tell_done_offsets,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._move_group,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
-        }
+        self.inbound: dict[int, ServeRequest] = self._answers()
         """By code what answers requests of brokers. None of it may block."""
         self._started_ms = int(clock.now() * 1000)
         self._members = Members(self.client_id)
@@ -136,6 +130,16 @@ class ClientInstance(PoolOwner):
 
     def __repr__(self) -> str:
         return f"<ClientInstance {self.client_id}: {len(self._cache.brokers())} brokers>"
+
+    def _answers(self) -> dict[int, ServeRequest]:
+        """What brokers ask of this process as a member of its groups."""
+        return {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._group_changed,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._tell_running_info,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._tell_done_offsets,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._move_group,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
 
     def _new_address_server(self, url: AddressServerUrl | None, read: ReadUrl, random: Random) -> AddressServer | None:
         if url is None:

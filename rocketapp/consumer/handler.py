@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rocketapp.model.outcome import Decisions
+from rocketapp.model.outcome import DeadLetter, Decisions
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.model.subscription import POPPED, HandlerKind, Start, Subscription, SubscriptionData, kind_of
 from rocketapp.wire.record import Message
@@ -101,6 +101,20 @@ def subscriptions_of(topics: Sequence[ConsumedTopic], retry: str | None, version
     if retry is not None:
         found[retry] = SubscriptionData(retry, version=version)
     return found
+
+
+def of_retries(handler: Handler) -> Handler:
+    """What is called in its place with what comes back for a retry of an earlier version, if it cannot be."""
+    about, by_hand = handler.subscription, handler.decisions is not None
+    if about.every is None and not by_hand:
+        return handler
+
+    async def refuse(_: Message) -> None:
+        now = "handler commits by hand" if by_hand else "topic is polled"
+        raise DeadLetter(f"it came back for a retry, and its {now} by now")
+
+    about = replace(about, is_async=True, batch=None, every=None, rate=None)
+    return replace(handler, subscription=about, call=refuse, decisions=None, runs_here=False)
 
 
 # Items.

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import ConsumedTopic, Handler, first_of, last_of, messages_of
+from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
 from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, OrderKeys, no_place
@@ -27,7 +27,6 @@ from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
-from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.subscription import KEYED
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
@@ -57,7 +56,7 @@ class MessageMode(Mode):
         self.needs_lock: bool = in_order and not context.member.broadcast
         self.run_on: float | None = None if in_order else RUN_ON
         self.takers: dict[str, list[tuple[Caller, frozenset[str]]]] = {
-            one.topic: self.callers.with_tags(one.handlers if in_order else map(_of_retries, one.handlers))
+            one.topic: self.callers.with_tags(one.handlers if in_order else map(of_retries, one.handlers))
             for one in topics
         }
         """By topic who is called, and for which tags."""
@@ -77,20 +76,6 @@ class MessageMode(Mode):
         """No span where the lowest unfinished message is the only one that runs."""
         limits = super().limits(config)
         return replace(limits, max_span=None) if self.in_order and self.keys is None else limits
-
-
-def _of_retries(handler: Handler) -> Handler:
-    """What is called in its place with what comes back for a retry of an earlier version, if it cannot be."""
-    about, by_hand = handler.subscription, handler.decisions is not None
-    if about.every is None and not by_hand:
-        return handler
-
-    async def refuse(_: Message) -> None:
-        now = "handler commits by hand" if by_hand else "topic is polled"
-        raise DeadLetter(f"it came back for a retry, and its {now} by now")
-
-    about = replace(about, is_async=True, batch=None, every=None, rate=None)
-    return replace(handler, subscription=about, call=refuse, decisions=None, runs_here=False)
 
 
 class MessageDelivery:
@@ -473,7 +458,8 @@ class MessageDelivery:
             self._go_on(line)
         elif is_certain or self._ended.done():
             # It rests: the queue's next owner gets it again.
-            self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
+            if not self._is_abandoned:  # otherwise it may just be cancelled, which is no failure
+                self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
             if not is_certain and self._process_queue.closed:
                 self._count_attempts(item)
             self._check_drained()

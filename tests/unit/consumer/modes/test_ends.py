@@ -19,6 +19,7 @@ from rocketapp.consumer.workers.run import FreeRun, Run
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
 from rocketapp.model.outcome import Park, Pause
+from rocketapp.model.policy import Breaker, Policy
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -520,4 +521,23 @@ async def test_a_call_whose_queue_was_given_back_pauses_its_topic_all_the_same(o
     await asyncio.sleep(1)
     assert called == [0]
     assert context.member.pauses.is_paused("topic")
+    await way.callers.stop()
+
+
+@in_virtual_time
+async def test_a_call_that_a_cut_drain_cancels_is_no_failure_for_its_breaker() -> None:
+    async def call(_: Message) -> None:
+        await asyncio.sleep(100)
+
+    handler = Handler(subscription(orderly=True, retry=Policy([1], breaker=Breaker(failures=1))), call)
+    context = mode_context([handler], dead_letters=DeadLetters())
+    way = MessageMode([consumed_by(handler)], context, in_order=True)
+    process_queue = ProcessQueue[Message](QUEUE, 0)
+    delivery = way.open(process_queue, ScriptedLock())
+    process_queue.put([message(0)])
+    delivery.deliver([message(0)])
+    await asyncio.sleep(1)
+    delivery.end()
+    assert await delivery.abandon()
+    assert not context.member.pauses.is_paused("topic")
     await way.callers.stop()
