@@ -74,14 +74,19 @@ class Transactions:
             self._client.routes.watch(topic)
         self._checks[topic] = check
 
-    async def stop(self) -> None:
-        """Answer no more. What is open is reported."""
+    async def answer_no_more(self) -> None:
+        """What the checks need is about to go: brokers ask another process, or this one later."""
+        self._client.inbound.pop(RequestCode.CHECK_TRANSACTION_STATE, None)
         await self._tasks.close()
-        for message_id in self._open.all():
-            self._report(message_id, "open at the stop: the broker asks another process, or this one later")
         for topic in self._checks:
             self._client.routes.unwatch(topic)
         self._checks.clear()
+
+    async def stop(self) -> None:
+        """Answer no more. What is open is reported."""
+        await self.answer_no_more()
+        for message_id in self._open.all():
+            self._report(message_id, "open at the stop: the broker asks another process, or this one later")
 
     def begin(self, half: SendResult) -> None:
         """The function of this transaction runs now; `end` or `leave_open` has to follow."""

@@ -118,6 +118,8 @@ class Lifecycle:
         self._began = False
         try:
             clean = await self._stop_consumers(cut)
+            for cluster in {one.cluster for one in declared_of(self._app).transactions} & self._producers.keys():
+                await self.producer(cluster).transactions.answer_no_more()
             if self._user_code is not None:
                 clean &= await self._user_code.stop(code_cut or cut)
         finally:

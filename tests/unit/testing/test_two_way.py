@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from rocketapp import Context, Message, NoReply, Publisher, RocketApp
@@ -58,6 +60,27 @@ def test_what_its_function_leaves_open_the_check_decides() -> None:
         known["broken later"] = True
         t.settle()
         assert [one.text() for one in t.published] == ["broken yes", "broken later"]
+
+
+def test_no_check_is_asked_once_shutdown_functions_take_away_what_it_needs() -> None:
+    app, asked = RocketApp("shop"), list[str]()
+
+    @app.transaction("orders")
+    async def place(order: str) -> bool:
+        raise LookupError(order)
+
+    @place.check
+    async def check(order: str) -> bool:
+        asked.append(order)
+        return False
+
+    @app.on_shutdown
+    async def close() -> None:
+        await asyncio.sleep(90)
+
+    with TestApp(app, settings={"app": {"drain_timeout": 120}}) as t, pytest.raises(LookupError):
+        t.run(place("open"))
+    assert (asked, t.now >= 90) == ([], True)
 
 
 async def test_a_request_is_answered_by_a_handler() -> None:
