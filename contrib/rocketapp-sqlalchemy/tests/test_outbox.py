@@ -439,22 +439,28 @@ def test_what_can_never_be_sent_is_refused_when_it_is_written(database: Database
     del app
 
 
-async def test_a_topic_that_nothing_can_be_sent_to_holds_up_no_other(database: Database, engine: Engine) -> None:
+@pytest.mark.parametrize("healthy", [("", "healthy"), ("eu", "away")], ids=["topic", "cluster"])
+async def test_a_topic_of_a_cluster_that_nothing_can_be_sent_to_holds_up_no_other(
+    database: Database, engine: Engine, healthy: tuple[str, str]
+) -> None:
     metadata.create_all(engine)
+    box = Outbox(database)
+    app = RocketApp("shop", clusters={"eu": "eu:9876"}, plugins=[database, box])
     with Session(engine) as session, session.begin():
-        for topic in ("away", "healthy"):
+        for cluster, topic in (("", "away"), healthy):
             for number in range(120):
-                Outbox(database).publish(session, topic, str(number))
+                box.publish(session, topic, str(number), cluster=cluster, order_key=str(number))
     sent, tried = Sent(), list[str]()
 
     async def publish(topic: str, body: bytes, **options: Any) -> None:
-        if topic == "away":
+        if (options["cluster"], topic) != healthy:
             tried.append(topic)
             raise SendUnknown("away", "no answer")
         await sent(topic, body, **options)
 
     await running(relay_of(database, publish), lambda: len(sent) == 120)
     assert len(tried) < 60
+    del app
 
 
 async def test_order_is_kept_when_a_topic_is_back_at_once(

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from rocketapp import SendRefused
 from rocketapp_sqlalchemy import rows as statements
-from rocketapp_sqlalchemy.rows import Row
+from rocketapp_sqlalchemy.rows import Destination, Order, Row
 from rocketapp_sqlalchemy.traces import trace_of
 
 log: logging.Logger = logging.getLogger("rocketapp.sqlalchemy")
@@ -30,7 +30,7 @@ _UNREMOVED = 32
 _SEND_TIMEOUT = 3.0
 """Seconds for one send; a slot's lease has to last that long before a send begins."""
 _AWAY = 5.0
-"""Seconds for which a topic is left alone that several messages could not be sent to."""
+"""Seconds for which a topic of a cluster is left alone that several messages could not be sent to."""
 
 Run = Callable[[Callable[[Connection], Any]], Awaitable[Any]]
 
@@ -51,8 +51,8 @@ class Relay:
         self._news = asyncio.Event()
         # More than one for each slot: those have one under way at a time.
         self._sent = Sent(self._remove, most=max(_UNREMOVED, slots * 2))
-        self._away: dict[str, float] = {}
-        """Topics that are left alone, and until when by the loop's time."""
+        self._away: dict[Destination, float] = {}
+        """Topics of clusters that are left alone, and until when by the loop's time."""
 
     async def prepare(self) -> None:
         """Have a row for each slot."""
@@ -119,19 +119,19 @@ class Relay:
 
     async def _send_some(self, visit: _Visit) -> bool:
         """Send the next rows of the slot. True when there may be more for this visit."""
-        self._away = {topic: until for topic, until in self._away.items() if until > self._loop.time()}
+        self._away = {place: until for place, until in self._away.items() if until > self._loop.time()}
         # For the whole visit: what is behind a message that was passed over must not overtake it.
         visit.without.update(self._away)
         # From the beginning: a lower number may be committed after a higher one, and goes before the next of its key.
         left_out = visit.failed | self._sent.numbers
         rows = await self._run(
-            lambda c: statements.next_rows(c, visit.slot, left_out, topics=visit.without, orders=visit.held)
+            lambda c: statements.next_rows(c, visit.slot, left_out, destinations=visit.without, orders=visit.held)
         )
         for row in rows:
             await self._sent.room()
             if self._loop.time() >= visit.end:
                 return False
-            if row.topic not in visit.without and row.order not in visit.held and await self._send(row, visit):
+            if row.destination not in visit.without and row.order not in visit.held and await self._send(row, visit):
                 visit.count += 1
         return bool(rows) and visit.count < _PART
 
@@ -149,11 +149,11 @@ class Relay:
             visit.failed.add(row.id)
             if row.order is not None:
                 visit.held.add(row.order)
-            visit.failures[row.topic] += 1
-            if visit.failures[row.topic] > 1:
+            visit.failures[row.destination] += 1
+            if visit.failures[row.destination] > 1:
                 # One may be to blame itself; with several it is the topic, and messages of others go on.
-                self._away[row.topic] = self._loop.time() + _AWAY
-                visit.without.add(row.topic)
+                self._away[row.destination] = self._loop.time() + _AWAY
+                visit.without.add(row.destination)
             return False
         return True
 
@@ -168,12 +168,12 @@ class _Visit:
         """Rows that were sent."""
         self.failed: set[int] = set()
         """Numbers of messages that could not be sent."""
-        self.held: set[tuple[str, str]] = set()
+        self.held: set[Order] = set()
         """Orders in which a message could not be sent."""
-        self.without: set[str] = set()
-        """Topics that are left alone."""
-        self.failures: Counter[str] = Counter()
-        """Messages that could not be sent, by topic."""
+        self.without: set[Destination] = set()
+        """Topics of clusters that are left alone."""
+        self.failures: Counter[Destination] = Counter()
+        """Messages that could not be sent, by topic and cluster."""
 
 
 def _said(error: BaseException) -> str:

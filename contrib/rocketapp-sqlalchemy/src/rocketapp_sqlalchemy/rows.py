@@ -18,6 +18,10 @@ _MOST_BYTES = 4 * 1024 * 1024
 """What is read of one slot at a time; one row may be larger."""
 
 
+Destination = tuple[str, str]
+Order = tuple[str, str, str]
+
+
 class Row(NamedTuple):
     """One message that waits."""
 
@@ -27,15 +31,20 @@ class Row(NamedTuple):
     options: dict[str, Any]
 
     @property
-    def order(self) -> tuple[str, str] | None:
+    def destination(self) -> Destination:
+        """The cluster and the topic to which it is sent."""
+        return self.options.get("cluster", ""), self.topic
+
+    @property
+    def order(self) -> Order | None:
         """Messages that have this in common are sent in the order of writing; None: it has no order."""
         return order_of(self.topic, self.options)
 
 
-def order_of(topic: str, options: Mapping[str, Any]) -> tuple[str, str] | None:
+def order_of(topic: str, options: Mapping[str, Any]) -> Order | None:
     """As `Row.order`."""
     key = options.get("order_key")
-    return (topic, key) if key else None
+    return (options.get("cluster", ""), topic, key) if key else None
 
 
 def add_slot(connection: Connection, slot: int) -> None:
@@ -69,10 +78,10 @@ def next_rows(
     slot: int,
     numbers: Collection[int] = (),
     *,
-    topics: Collection[str] = (),
-    orders: Collection[tuple[str, str]] = (),
+    destinations: Collection[Destination] = (),
+    orders: Collection[Order] = (),
 ) -> Sequence[Row]:
-    """The first rows of a slot, in order, without these numbers, topics and orders.
+    """The first rows of a slot, in order, without these numbers, destinations and orders.
 
     They are chosen by one statement from the beginning: it sees the messages of a key up to some commit. With several
     statements, each above the last row of the one before, the later of two messages could be seen, and not the earlier.
@@ -83,8 +92,9 @@ def next_rows(
         .where(outbox.c.slot == slot, outbox.c.problem.is_(None))
         .order_by(outbox.c.id)
     )
-    if topics:
-        statement = statement.where(outbox.c.topic.not_in(topics))
+    cluster_of_row = func.coalesce(outbox.c.options["cluster"].as_string(), "")
+    for cluster, topic in destinations:
+        statement = statement.where(or_(outbox.c.topic != topic, cluster_of_row != cluster))
     chosen, total = list[int](), 0
     for depth in _DEPTHS:
         found = connection.execute(statement.limit(depth)).all()
