@@ -10,10 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tests.simulation import checks, ownership, repeats
-from tests.simulation.excuses import Forwards
+from tests.simulation.excuses import NEWS, Forwards
 from tests.simulation.history import (
     CRASH,
     DRAIN_CUT,
+    JOIN,
     LEAVE,
     LEFT,
     REFUSED,
@@ -68,12 +69,13 @@ def broken(
 ) -> list[str]:
     """Everything that is wrong. `prompt`: topics of which no message has to wait for a rate, a breaker or a taker."""
     judged = with_deaths(history)
+    settled = with_passed_over(judged, forwards)
     return [
-        *checks.lost(judged),
+        *checks.lost(settled),
         *checks.phantoms(history),
         *checks.conflicts(history),
-        *checks.commits_ahead(judged),
-        *checks.overtaking(judged, orderly, keyed),
+        *checks.commits_ahead(settled),
+        *checks.overtaking(settled, orderly, keyed),
         *ownership.overlaps(history, orderly, keyed),
         *ownership.double_sessions(history),
         *checks.commits_back(history, {*orderly, *keyed}),
@@ -102,6 +104,38 @@ def with_deaths(history: History) -> list[Event]:
             case Fault(kind=kind, who=who) if kind == CRASH:
                 for call in running.pop(who, {}).values():
                     found.append(Finished(event.at, *call[1:], False))
+    return found
+
+
+def with_passed_over(history: Iterable[Event], forwards: Forwards) -> list[Event]:
+    """The same history, in which a message is done that its owner has passed over because nobody knew who wants it.
+
+    When all members of a roll-out are dead at once, nobody is left who remembers what each kind of them wanted. The
+    first that begins passes over what only another kind wants, until one of that kind has joined and is heard of.
+    """
+    found, living, known = list[Event](), set[str](), dict[str, float]()
+    owners, stored = dict[str, str](), defaultdict[str, dict[int, int]](dict)
+    for event in history:
+        found.append(event)
+        offsets: Iterable[int] = ()
+        match event:
+            case Fault(kind=kind, who=who) if kind == JOIN:
+                living.add(who)
+                known[who] = event.at
+            case Fault(kind=kind, who=who) if kind in (CRASH, LEFT):
+                living.discard(who)
+                owners = {queue: owner for queue, owner in owners.items() if owner != who}
+                if not living:
+                    known.clear()
+            case Assigned(queue=queue, member=member):
+                owners[queue], offsets = member, [*stored[queue]]
+            case Stored(queue=queue, offset=offset, number=number):
+                stored[queue][offset] = number
+                offsets = [offset] if queue in owners else []
+        for offset in offsets:
+            owner, number = owners[queue], stored[queue][offset]
+            if all(forwards(one, number) or joined > event.at - NEWS for one, joined in {**known, owner: 0.0}.items()):
+                found.append(Finished(event.at, owner, queue, offset, number, 1, True))
     return found
 
 

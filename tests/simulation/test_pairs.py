@@ -53,9 +53,10 @@ def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExec
         (115, "who has given a queue back forwards nothing of it after the death of who had taken it"),
         (447, "a member that joins may answer for its kind, also when the one that was asked before is dead"),
         (1367, "what may be wanted waits while nobody of a kind has said what it wants, also when all of it are gone"),
+        (7075, "all members are dead at once, and the first that begins passes over what only the other kind wants"),
         (469, "a copy stored behind the end of a cut drain tells its next owner nothing"),
     ],
-    ids=["given back", "may answer", "has not said", "told nothing"],
+    ids=["given back", "may answer", "has not said", "all dead", "told nothing"],
 )
 def test_a_seed_that_has_found_a_defect_finds_none(seed: int, lesson: str, pool: ProcessPoolExecutor) -> None:
     assert pool.submit(simulate, seed, PAIRS).result().findings == [], lesson
@@ -149,6 +150,28 @@ def test_the_end_of_a_call_counts_no_more_when_its_drain_was_cut_and_the_commit_
     assert not is_done(*begun, *leaves, cut, *late, Committed(4.5, CALM, 0), gone)
     assert is_done(*begun, *leaves, cut, *late, Committed(4.5, CALM, 1), gone)
     assert is_done(*begun, *leaves, *late, Committed(4.5, CALM, 0), gone)
+
+
+def test_what_nobody_knows_to_be_wanted_is_passed_over_only_when_all_members_have_died_at_once() -> None:
+    begun: list[Event] = [Fault(0, facts.JOIN, A), Fault(0, facts.JOIN, B), Assigned(1, B, CALM)]
+    stored = sent(2, 0, queue=CALM)
+    dead: list[Event] = [*begun, *stored, Fault(3, facts.CRASH, A), Fault(4, facts.CRASH, B)]
+    again: list[Event] = [Fault(5, facts.JOIN, "c"), Assigned(5.2, "c", CALM)]
+
+    def is_passed_over(*history: Event) -> bool:
+        judged = pair_checks.with_passed_over(history, lambda member, _: member not in (A, "d"))
+        return any(isinstance(event, Finished) for event in judged)
+
+    assert is_passed_over(*dead, *again)
+    assert is_passed_over(*dead, Fault(5, facts.JOIN, "d"), *again)
+    assert not is_passed_over(*dead, Fault(4.5, facts.JOIN, "d"), *again)
+    assert not is_passed_over(*dead, Fault(5, facts.JOIN, "d"), Assigned(5.2, "d", CALM))
+    assert not is_passed_over(*dead)
+    assert not is_passed_over(*dead[:-1], *again)
+    late = sent(8, 1, queue=CALM)
+    assert is_passed_over(*begun, *dead[-2:], *again, *late)
+    assert not is_passed_over(*begun, *dead[-2:], *again, Fault(7, facts.JOIN, "d"), *late)
+    assert not is_passed_over(*begun, *dead[-2:], *late)
 
 
 def looks(*times: float) -> list[Event]:
