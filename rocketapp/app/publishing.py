@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import place_of_call
 from rocketapp.errors import NotRecalled, SendUnknown, SetupError
+from rocketapp.hooks.answers import PublishCall, Sending
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.numbers import is_number
@@ -329,14 +330,20 @@ class TopicPublisher(Generic[T]):
         return self._publisher.request_sync(self.topic, payload, **options)
 
 
-class Sender(Protocol):
-    """A producer, as far as an app needs it."""
+def through(producer: Callable[[str], Producer]) -> PublishCall:
+    """What carries out a call that publishes. `producer`: gives that of a cluster."""
 
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult: ...
+    async def send(sending: Sending) -> Sequence[SendResult]:
+        sender = producer(sending.cluster)
+        if sending.kind == "many":
+            return await sender.send_many(sending.messages)
+        if sending.kind == "send":
+            return [await sender.send(message, timeout=sending.timeout) for message in sending.messages]
+        for message in sending.messages:
+            await sender.send_one_way(message)
+        return ()
 
-    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]: ...
-
-    async def send_one_way(self, message: Outgoing) -> None: ...
+    return send
 
 
 class Running(Protocol):
@@ -344,9 +351,8 @@ class Running(Protocol):
 
     loop: asyncio.AbstractEventLoop
     send_timeout: float
-
-    def sender(self, cluster: str) -> Sender:
-        """The producer of a cluster. Raises SetupError when there is none."""
+    send: PublishCall
+    """What sends, behind the plugins' wrappers."""
 
     def producer(self, cluster: str) -> Producer:
         """What asks a cluster, answers there and ends transactions. Raises SetupError for one without a producer."""
@@ -410,8 +416,8 @@ class Publishing(Publisher):
     def sending(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[SendResult]:
         check_names("publish", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
-        sender = self._sender(options)
-        return Call(self, lambda: sender.send(message, timeout=timeout), message.topic, timeout)
+        cluster = self._connected(options)
+        return Call(self, lambda: self._send(message, cluster, timeout), message.topic, timeout)
 
     def sending_many(
         self, topic: str | Topic[Any], items: Iterable[Any], options: SendOptions
@@ -421,20 +427,28 @@ class Publishing(Publisher):
             raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
         messages = [self.outgoing(topic, body, options) for body in items]
         name = topic.name if isinstance(topic, Topic) else topic
-        sender = self._sender(options)
-        return Call(self, lambda: sender.send_many(messages), name, math.inf)
+        cluster = self._connected(options)
+
+        async def send() -> list[SendResult]:
+            return list(await self._running().send(Sending(messages, "many", cluster, None)))
+
+        return Call(self, send, name, math.inf)
 
     def sending_one_way(self, topic: str | Topic[Any], body: Any, options: SendOptions) -> Call[None]:
         check_names("publish_one_way", options, SendOptions)
         message = self.outgoing(topic, body, options)
-        sender = self._sender(options)
-        return Call(self, lambda: sender.send_one_way(message), message.topic, None)
+        cluster = self._connected(options)
+
+        async def send() -> None:
+            await self._running().send(Sending((message,), "one_way", cluster, None))
+
+        return Call(self, send, message.topic, None)
 
     def asking(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[Message]:
         check_names("request", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
-        sender = self._sender(options)
-        return Call(self, lambda: self._request(message, sender, options, timeout), message.topic, timeout)
+        cluster = self._connected(options)
+        return Call(self, lambda: self._request(message, cluster, timeout), message.topic, timeout)
 
     def recalling(self, topic: str | Topic[Any], handle: str, cluster: str | None, timeout: float | None) -> Call[None]:
         if not isinstance(handle, str):
@@ -448,19 +462,25 @@ class Publishing(Publisher):
 
         return Call(self, recall, name, limit)
 
-    async def _request(
-        self, message: Outgoing, sender: Sender, options: PublishOptions, timeout: float | None
-    ) -> Message:
+    async def _request(self, message: Outgoing, cluster: str, timeout: float | None) -> Message:
         loop, running = asyncio.get_running_loop(), self._running()
         timeout = timeout or running.send_timeout
-        requests, end = running.producer(self.cluster_of(options)).requests, loop.time() + timeout
+        requests, end = running.producer(cluster).requests, loop.time() + timeout
         await requests.ready(message.topic, timeout / 2)
         with requests.waiting(message.topic, timeout=timeout, deadline=end) as request:
-            sent = await sender.send(replace(message, marks=request.marks), timeout=max(end - loop.time(), 0.001))
+            left = max(end - loop.time(), 0.001)
+            sent = await self._send(replace(message, marks=request.marks), cluster, left)
             return await request.reply(sent.message_id, message.keys)
 
-    def _sender(self, options: SendOptions) -> Sender:
-        return self._running().sender(self.cluster_of(options))
+    async def _send(self, message: Outgoing, cluster: str, timeout: float | None) -> SendResult:
+        (stored,) = await self._running().send(Sending((message,), "send", cluster, timeout))
+        return stored
+
+    def _connected(self, options: SendOptions) -> str:
+        """Where a call sends. Raises SetupError at once where it cannot: the loop of a forked process says nothing."""
+        cluster = self.cluster_of(options)
+        self._running().producer(cluster)
+        return cluster
 
     def cluster_of(self, options: SendOptions) -> str:
         """Where a call with these options sends: None is the unnamed cluster, also where another is the default."""
@@ -507,8 +527,8 @@ class Publishing(Publisher):
         check_names("a transaction", options, TransactionOptions)
         running = self._running()
         message, timeout = self.outgoing(topic, body, options), timeout_of(options) or running.send_timeout
-        sender, one = self._sender({}), replace(message, half=True)
-        half = await Call(self, lambda: sender.send(one, timeout=timeout), message.topic, timeout).here()
+        one = replace(message, half=True)
+        half = await Call(self, lambda: self._send(one, self._cluster, timeout), message.topic, timeout).here()
         transactions = running.producer(self._cluster).transactions
 
         def end(commit: bool) -> Awaitable[None]:

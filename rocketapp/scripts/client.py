@@ -8,13 +8,14 @@ from random import Random
 from typing import Any, Final, Self, Unpack
 
 from rocketapp.app.places import place_of_call
-from rocketapp.app.publishing import Publisher, Publishing, running_loop
+from rocketapp.app.publishing import Publisher, Publishing, running_loop, through
 from rocketapp.app.settings import Settings, check_tables
 from rocketapp.app.sources import settings_in_code
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
+from rocketapp.hooks.answers import PublishCall
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.following import Following, Reading
 from rocketapp.scripts.reading import AsMember, ReadOptions, Wanted, log, tell, wanted_of
@@ -151,6 +152,7 @@ class _Run:
             max_inflated_bytes=settings.client.max_inflated_bytes,
             trace_topic=trace_topic_of(settings.client),
         )
+        self.send: PublishCall = through(self.producer)
 
     async def start(self) -> None:
         """Raises what stopped it; then nothing is left running."""
@@ -186,8 +188,6 @@ class _Run:
         if cluster:
             raise SetupError("", f"cluster={cluster!r}: {_ONE_CLUSTER}")
         return self._producer
-
-    sender = producer
 
     def options(self, kind: type[Any]) -> Any:
         return self._settings.options(kind)

@@ -18,13 +18,14 @@ from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.changes import TopicChange
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import begin, declared_of, end, handlers_of, is_running, publishing_of, standing_in
-from rocketapp.app.publishing import PLAIN
+from rocketapp.app.publishing import PLAIN, through
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import handler_of, parts_of, resources
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
 from rocketapp.errors import SetupError
+from rocketapp.hooks.answers import PublishCall
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
@@ -277,12 +278,11 @@ class _Unconnected:
     def __init__(self, app: RocketApp, published: list[Published]) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self._declared, self._published = declared_of(app), published
+        self.send: PublishCall = through(self.producer)
 
     def producer(self, cluster: str) -> Any:
         self._declared.registry.check_cluster(cluster, "")
         return _Keeping(self._keep, cluster)
-
-    sender = producer
 
     def options(self, kind: type[Any]) -> Any:
         return self._declared.options(kind)

@@ -12,14 +12,13 @@ from functools import partial
 from types import CodeType
 from typing import TYPE_CHECKING
 
-from rocketapp.app.publishing import Sender
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError
 from rocketapp.hooks.answers import PublishCall, Sending
 from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
 from rocketapp.hooks.surface import Surface
-from rocketapp.model.outgoing import Outgoing, SendResult
+from rocketapp.model.outgoing import SendResult
 from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.state.allocation import (
     AVERAGE,
@@ -188,35 +187,20 @@ ENGINE = ""
 """The owner of the code below all wrappers."""
 
 
-def fold_publish(producer: Callable[[str], Sender], plugins: Plugins, surface: Surface) -> PublishCall | None:
-    """What every publish goes through; None when no plugin has a wrapper.
+def fold_publish(call: PublishCall, plugins: Plugins, surface: Surface) -> PublishCall:
+    """What every publish goes through: this call, behind the plugins' wrappers.
 
-    `producer`: gives that of a cluster. Of several wrappers the last registered is outermost. Raises PluginError.
+    Of several wrappers the last registered is outermost. Raises PluginError.
     """
     answers = plugins.ask_for_functions("publish_wrapper", app=surface)
     if not answers:
-        return None
-    call = _through(producer)
+        return call
     owners = {code: ENGINE for code in [code_of(call)] if code is not None}
     for answer in answers:
         call = answer.around(answer.value, call)
         if (code := code_of(call)) is not None:
             owners[code] = answer.plugin
     return _outermost(call, owners)
-
-
-def _through(producer: Callable[[str], Sender]) -> PublishCall:
-    async def send(sending: Sending) -> Sequence[SendResult]:
-        sender = producer(sending.cluster)
-        if sending.kind == "many":
-            return await sender.send_many(sending.messages)
-        if sending.kind == "send":
-            return [await sender.send(message, timeout=sending.timeout) for message in sending.messages]
-        for message in sending.messages:
-            await sender.send_one_way(message)
-        return ()
-
-    return send
 
 
 def _outermost(call: PublishCall, owners: dict[CodeType, str]) -> PublishCall:
@@ -243,22 +227,3 @@ def _outermost(call: PublishCall, owners: dict[CodeType, str]) -> PublishCall:
         return results
 
     return send
-
-
-class WrappedSender:
-    """The producer of one cluster behind the plugins' wrappers."""
-
-    __slots__ = ("_call", "_cluster")
-
-    def __init__(self, call: PublishCall, cluster: str) -> None:
-        self._call, self._cluster = call, cluster
-
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        results = await self._call(Sending((message,), "send", self._cluster, timeout))
-        return results[0]
-
-    async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:
-        return list(await self._call(Sending(messages, "many", self._cluster, None)))
-
-    async def send_one_way(self, message: Outgoing) -> None:
-        await self._call(Sending((message,), "one_way", self._cluster, None))

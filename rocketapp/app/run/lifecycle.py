@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, TopicChange
 from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
-from rocketapp.app.publishing import Sender, running_loop
-from rocketapp.app.run.extensions import WrappedSender, fold_publish, tell_allocation
+from rocketapp.app.publishing import running_loop, through
+from rocketapp.app.run.extensions import fold_publish, tell_allocation
 from rocketapp.app.run.wiring import Wiring, World, resources
 from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
@@ -69,8 +69,8 @@ class Lifecycle:
         self._wiring: Wiring | None = None
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
-        self._publish_call: PublishCall | None = None
-        """The publish wrappers of plugins, if there are any."""
+        self.send: PublishCall = through(self.producer)
+        """What every publish goes through; with the wrappers of plugins, once these have been asked."""
         self._plans: Sequence[ConsumedGroup] = ()
         self._consumers: list[PushConsumer] = []
         self._own: frozenset[int] = frozenset()
@@ -125,11 +125,6 @@ class Lifecycle:
         finally:
             await self._stop_engine()
         return clean
-
-    def sender(self, cluster: str) -> Sender:
-        """What sends to a cluster. Raises SetupError when it is unknown or not connected."""
-        producer = self.producer(cluster)
-        return producer if self._publish_call is None else WrappedSender(self._publish_call, cluster)
 
     def producer(self, cluster: str) -> Producer:
         """The producer of a cluster. Raises SetupError when it is unknown or not connected."""
@@ -222,7 +217,7 @@ class Lifecycle:
         tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])
         wiring.blocked_loop.start()
         self._user_code = wiring.surface.user_code()
-        self._publish_call = fold_publish(self.producer, plugins, wiring.surface)
+        self.send = fold_publish(self.send, plugins, wiring.surface)
         await resources(declared_of(self._app).container, "init")
         await self._connect(wiring)
         for cluster, client in self._clients.items():
@@ -322,7 +317,7 @@ class Lifecycle:
 
     async def _stop_engine(self) -> None:
         """Producers, then clients: what fails here only leaves a connection to the operating system."""
-        wiring, self._publish_call = self._wiring, None
+        wiring = self._wiring
         if wiring is not None:
             wiring.surface.periodic.stop()
         for part in (self._producers, self._clients):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rocketapp import Message, RocketApp
@@ -12,11 +12,13 @@ from rocketapp.app.call.chain import fold
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.declare.registry import ConsumedGroup
-from rocketapp.app.publishing import Publishing, Sender
+from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.wiring import plans_of
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.hooks.answers import Sending
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outgoing import SendResult
 from rocketapp.wire.properties import encode
 from rocketapp.wire.record import Record, decode_records, encode_record
 
@@ -37,11 +39,11 @@ class NotRunning:
     def loop(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def sender(self, cluster: str) -> Sender:
+    async def send(self, sending: Sending) -> Sequence[SendResult]:
         raise AssertionError("nothing is published here")
 
     def producer(self, cluster: str) -> Any:
-        raise AssertionError("nothing is asked here")
+        raise AssertionError("nothing is published here")
 
     def options(self, kind: type[Any]) -> Any:
         raise AssertionError("no settings are here")

@@ -13,6 +13,7 @@ import pytest
 from rocketapp import ConfigError, Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.publishing import Publishing
+from rocketapp.hooks.answers import Sending
 from rocketapp.model.outgoing import Outgoing, SendStatus
 from rocketapp.testing import TestApp
 from tests.unit.app.given import QUEUE, NotRunning, message
@@ -30,9 +31,6 @@ class Written(NotRunning):
         self.status, self.lines = status, list[str]()
         self.sent: list[Outgoing] = []
 
-    def sender(self, cluster: str) -> Any:
-        return self
-
     def producer(self, cluster: str) -> Any:
         return self
 
@@ -40,10 +38,10 @@ class Written(NotRunning):
     def transactions(self) -> Written:
         return self
 
-    async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        self.sent.append(message)
+    async def send(self, sending: Sending) -> Sequence[SendResult]:
+        self.sent += sending.messages
         self.lines.append("half")
-        return SendResult("id", "offset-id", QUEUE, 0, self.status)
+        return [SendResult("id", "offset-id", QUEUE, 0, self.status)]
 
     def begin(self, half: SendResult) -> None:
         self.lines.append("begin")
@@ -105,8 +103,8 @@ async def test_a_function_that_says_neither_is_told_so() -> None:
 async def test_while_it_is_unknown_whether_the_message_is_stored_the_function_is_not_called() -> None:
     written = Written()
 
-    async def lost(message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        raise SendUnknown(message.topic, "no answer")
+    async def lost(sending: Sending) -> Sequence[SendResult]:
+        raise SendUnknown(sending.messages[0].topic, "no answer")
 
     async def place(order: Order) -> bool:
         raise AssertionError("it was called")

@@ -135,7 +135,7 @@ async def test_a_send_that_fails_fails_the_attempt() -> None:
         return "1"
 
     class Failing(Written):
-        def sender(self, cluster: str) -> Any:
+        def producer(self, cluster: str) -> Any:
             raise SendUnknown("invoices", "no answer")
 
     with pytest.raises(SendUnknown):

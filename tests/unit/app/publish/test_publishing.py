@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rocketapp import Context, Message, Publisher, RocketApp, SendResult, SetupError
-from rocketapp.app.publishing import CORRELATION_ID, Publishing
+from rocketapp.app.publishing import CORRELATION_ID, Publishing, through
 from rocketapp.model.outgoing import Outgoing
 from tests.unit.app.given import QUEUE, NotRunning, call_of, line_of, message
 
@@ -27,7 +27,9 @@ class Written(NotRunning):
         self.sent: list[tuple[str, Outgoing]] = []
         self.seen: list[str] = []
 
-    def sender(self, cluster: str) -> _Sender:
+        self.send = through(self.producer)
+
+    def producer(self, cluster: str) -> Any:
         return _Sender(self, cluster)
 
 

@@ -113,13 +113,17 @@ async def test_plugins_are_asked_once_per_start_and_before_anything_connects() -
     await lifecycle.stop(asyncio.Event())
 
 
-async def test_without_a_wrapper_publishing_calls_the_producer_directly() -> None:
+async def test_a_plugin_that_declines_stands_in_front_of_no_publish() -> None:
     class Declines:
         @hookimpl
         def publish_wrapper(self) -> None: ...
 
-    async with running(Diary(), Declines) as (_, lifecycle):
-        assert type(lifecycle.sender("")).__name__ == "NotedProducer"
+    app = RocketApp("shop", container=container_of(Diary()), plugins=[Declines])
+    lifecycle = lifecycle_of(app)
+    before = lifecycle.send
+    await lifecycle.start()
+    assert lifecycle.send is before
+    await lifecycle.stop(asyncio.Event())
 
 
 async def test_a_wrapper_that_raises_is_named() -> None:

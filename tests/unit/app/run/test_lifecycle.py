@@ -502,7 +502,7 @@ async def test_publish_sync_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPat
     async def never(*_: Any, **__: Any) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(lifecycle.sender(""), "send", never)
+    monkeypatch.setattr(lifecycle.producer(""), "send", never)
     with pytest.raises(SendUnknown, match="did not answer within"):
         await asyncio.to_thread(app.publish_sync, "orders", "x")
     await lifecycle.stop(asyncio.Event())
