@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from rocketapp.app.call.arguments import Argument, UnresolvedError, read_lifecycle_signature
 from rocketapp.app.call.provided import Part, Providers, async_call, getter, sync_call
-from rocketapp.app.call.signature import Argument, UnresolvedError, read_lifecycle_signature
 from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Hook, Plugins
@@ -89,12 +89,11 @@ class HookFunction:
         return tuple(self._part(argument, runs_here) for argument in self.read(is_last=True))
 
     def _part(self, argument: Argument, runs_here: bool) -> Part:
-        name = argument.name if argument.by_name else None
         if argument.provide is None:
-            return Part(name, False, lambda app: app)  # which is a Publisher, too
+            return argument.part(lambda app: app)  # which is a Publisher, too
         loop = asyncio.get_running_loop()
         get = getter(argument.name, argument.provide, is_async=runs_here, place=self.place, loop=lambda: loop)
-        return Part(name, True, get)
+        return argument.part(get)
 
 
 def read_hook(

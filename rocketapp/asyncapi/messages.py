@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+from rocketapp.app.call.arguments import Kind
 from rocketapp.app.call.returned import Publication
-from rocketapp.app.call.signature import Kind
 from rocketapp.app.codecs import ANY, JSON, choice_in, without_metadata
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import Declared

@@ -157,17 +157,15 @@ def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable
 
 
 def context_of(
-    subscription: Subscription,
-    publisher: Callable[[Any], Publisher],
-    options: Options,
-    decisions: Decisions | None,
+    subscription: Subscription, publishing: Publishing, decisions: Decisions | None
 ) -> Callable[[Any], Context]:
-    """Message (or a list of them) -> Context, specialised once for a subscription. `options`: the running app's.
+    """Message (or a list of them) -> Context, specialised once for a subscription. `publishing`: the running app's.
 
     `decisions`: of a handler that commits by hand.
     """
     timeout, is_batch = subscription.timeout, subscription.batch is not None
     group, handler = subscription.group, subscription.handler_name
+    publisher, options = publisher_of(subscription, publishing), publishing.options
 
     def make(item: Any) -> Context:
         first, attempt = (item[0], max(one.attempt for one in item)) if is_batch else (item, item.attempt)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from types import AsyncGeneratorType, GeneratorType
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     get: Get
 
 
-def async_call(function: Callable[..., Any], parts: tuple[Part, ...]) -> Callable[[Any], Any]:
+def async_call(function: Callable[..., Any], parts: Sequence[Part]) -> Callable[[Any], Any]:
     """A provider of the container may be asynchronous or a generator; whether it is shows when it is asked."""
 
     async def call(message: Any) -> Any:
@@ -67,7 +67,7 @@ def async_call(function: Callable[..., Any], parts: tuple[Part, ...]) -> Callabl
     return call
 
 
-def sync_call(function: Callable[..., Any], parts: tuple[Part, ...]) -> Callable[[Any], Any]:
+def sync_call(function: Callable[..., Any], parts: Sequence[Part]) -> Callable[[Any], Any]:
     """The same for a handler in a thread."""
 
     def call(message: Any) -> Any:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, Unpack
 
+from rocketapp.app.call.arguments import Argument, Kind, read_signature
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.call.signature import Argument, Kind, read_signature
 from rocketapp.app.places import is_async, name_of_function, place_of_function, takes
 from rocketapp.app.publishing import PLAIN, Publisher
 from rocketapp.errors import SendRefused, SetupError

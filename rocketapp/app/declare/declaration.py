@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any, NoReturn
 
-from rocketapp.app.call.binding import inner_layers
+from rocketapp.app.call.arguments import Argument, Kind, UnresolvedError, inner_layers, read_signature
 from rocketapp.app.call.chain import Layer, Scope, around_layers, in_order, plugin_layers
 from rocketapp.app.call.context import Pull, SyncPull
 from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
-from rocketapp.app.call.signature import Argument, Kind, UnresolvedError, read_signature
 from rocketapp.app.declare.options import INHERITED, POLLED, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import described
 from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, plain_function
@@ -212,7 +211,7 @@ class Declaration:
                 found.append(publication_layer(self.publication, one, publishing, found))
             elif self.answers:
                 found.append(answer_layer(one, publishing))
-        return in_order([*found, *inner_layers(self.function, arguments, one, publishing, decisions)])
+        return in_order([*found, *inner_layers(arguments, one, publishing, decisions)])
 
     @property
     def answers(self) -> bool:

@@ -1,29 +1,39 @@
-"""What a handler asks for, read from its annotations once, at registration.
+"""What a handler asks for, read from its annotations once, at registration; and what gives it that, per message.
 
 Every parameter without a default is filled by the framework or refused with the line
 of the function and the mend. One with a default is left alone, unless the default marks
 a provider of the user's container, or the annotation is `Message`, `Context` or
 `Publisher`.
+
+Nothing is inspected per message: the shape of the function is known at start, and for
+each shape there is one closure. For a plain `(message)` handler the callable is the
+function itself.
 """
 
 from __future__ import annotations
 
-import functools
+import asyncio
 import inspect
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
+from operator import attrgetter
 from typing import Any, ClassVar, NoReturn
 
-from rocketapp.app.call.context import Context, Pull, SyncPull
-from rocketapp.app.call.provided import Providers
+from rocketapp.app.call.chain import Call, Layer, beside_others, sifted
+from rocketapp.app.call.context import Context, Pull, SyncPull, context_of, publisher_of
+from rocketapp.app.call.provided import Get, Part, Providers, async_call, checked, getter, sync_call
+from rocketapp.app.call.returned import decided
 from rocketapp.app.codecs import UnfitTypeError, without_metadata, without_none
-from rocketapp.app.payloads import described
+from rocketapp.app.payloads import described, problem_of
 from rocketapp.app.places import plain_function
-from rocketapp.app.publishing import Publisher
+from rocketapp.app.publishing import Publisher, Publishing
 from rocketapp.errors import SetupError
 from rocketapp.hooks.answers import CheckedArgument
+from rocketapp.model.outcome import DeadLetter, Decisions, Outcomes
+from rocketapp.model.subscription import Subscription
 from rocketapp.wire.record import Message
 
 _POSSIBLE = (
@@ -65,6 +75,10 @@ class Argument:
     type: Any = None
     """Of the payload."""
     provide: _Provide | None = None
+
+    def part(self, get: Get) -> Part:
+        """The argument, and what gives it per message."""
+        return Part(self.name if self.by_name else None, self.kind is Kind.PROVIDER, get)
 
 
 class UnresolvedError(Exception):
@@ -224,7 +238,7 @@ class _Reader:
         self._refuse_wrong_count(parameter.name, described(kind), is_list)
         if not is_payload:
             return Argument(parameter.name, Kind.MESSAGE)
-        getter = functools.partial(self._providers.payloads.getter, kind)
+        getter = partial(self._providers.payloads.getter, kind)
         return Argument(parameter.name, Kind.PAYLOAD, getter=getter, type_name=described(kind), type=kind)
 
     def _refuse_wrong_count(self, name: str, kind: str, is_list: bool) -> None:
@@ -324,3 +338,131 @@ def _closure_names(function: Any) -> dict[str, Any]:
         except ValueError:
             continue  # not assigned yet: a later name, resolved at start
     return values
+
+
+class Decoded(list[Any]):
+    """The messages of a batch that could be decoded, and their payloads in the same order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.payloads: list[Any] = []
+
+
+def _sift(messages: list[Any], decode: Get) -> tuple[Decoded, Outcomes]:
+    """`decode` takes a message and returns its payload or raises DeadLetter."""
+    good, bad = Decoded(), Outcomes()
+    for message in messages:
+        try:
+            payload = decode(message)
+        except DeadLetter as dead:
+            bad[message] = dead
+        else:
+            good.append(message)
+            good.payloads.append(payload)
+    return good, bad
+
+
+def inner_layers(
+    arguments: tuple[Argument, ...], subscription: Subscription, publishing: Publishing, decisions: Decisions | None
+) -> list[Layer]:
+    """What fills the arguments of the function, and ends a call that takes too long. `publishing`: the running app's.
+
+    decisions: where its contexts note down what it says of commits; None for a handler whose returning commits.
+    """
+
+    def bind(function: Call) -> Call:
+        call = _filled(function, arguments, subscription, publishing, decisions)
+        return call if decisions is None else decided(call, decisions, subscription)
+
+    layers = [Layer("arguments", ", ".join(argument.name for argument in arguments), bind)]
+    if subscription.batch is not None and any(argument.kind is Kind.PAYLOAD for argument in arguments):
+        # Outside of what maps exceptions and commits: an undecodable message hides nothing from it.
+        layers.append(Layer("answer", "undecodable bodies", partial(beside_others, subscription=subscription)))
+    if subscription.timeout is not None:
+        layers.append(Layer("timeout", f"{subscription.timeout:g} s", partial(timed, seconds=subscription.timeout)))
+    return layers
+
+
+def timed(function: Call, seconds: float) -> Call:
+    """The function, cancelled after this time: nothing of what stands around it is cut."""
+
+    async def within_time(*positional: Any, **named: Any) -> Any:
+        async with asyncio.timeout(seconds):
+            return await function(*positional, **named)
+
+    return within_time
+
+
+def _filled(
+    function: Call,
+    arguments: tuple[Argument, ...],
+    subscription: Subscription,
+    publishing: Publishing,
+    decisions: Decisions | None,
+) -> Call:
+    """Takes a message, or with `batch=` a list of them, and calls the function with its arguments."""
+    payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
+    if len(arguments) == 1 and not arguments[0].by_name:  # of most handlers
+        if arguments[0].kind is Kind.MESSAGE:
+            return function
+        if payload is not None and subscription.batch is None:
+            return _payload(payload, subscription, then=function)
+    get = partial(_getter, subscription=subscription, publishing=publishing, decisions=decisions)
+    if subscription.batch is None or payload is None:
+        return _call_of(function, [one.part(get(one)) for one in arguments], subscription.is_async)
+    # The handler's list is its own: what it takes out of it is still part of what failed.
+    of_decoded: Mapping[Kind, Get] = {Kind.PAYLOAD: attrgetter("payloads"), Kind.MESSAGE: list}
+    parts = [one.part(of_decoded.get(one.kind) or get(one)) for one in arguments]
+    call = _call_of(function, parts, subscription.is_async)
+    return sifted(call, partial(_sift, decode=_payload(payload, subscription)), subscription)
+
+
+def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:
+    """Trying again cannot help: to the dead letters, with everything needed to see why."""
+    return DeadLetter(
+        f"{subscription.handler_name}: the body cannot be read as {argument.type_name}: {problem_of(error)}"
+    )
+
+
+def _call_of(function: Call, parts: list[Part], is_async: bool) -> Call:
+    """One closure for each shape; the common ones without a loop over arguments."""
+    if not parts:
+        return lambda _message: function()
+    if any(part.is_provided for part in parts):
+        return async_call(function, parts) if is_async else sync_call(function, parts)
+    gets = [part.get for part in parts if part.name is None]
+    if named := [(part.name, part.get) for part in parts if part.name is not None]:
+        return lambda message: function(*[get(message) for get in gets], **{name: get(message) for name, get in named})
+    first = gets[0]
+    if len(gets) == 1:
+        return lambda message: function(first(message))
+    second = gets[1]
+    if len(gets) == 2:
+        return lambda message: function(first(message), second(message))
+    return lambda message: function(*[get(message) for get in gets])
+
+
+def _getter(argument: Argument, subscription: Subscription, publishing: Publishing, decisions: Decisions | None) -> Get:
+    """Message -> the value of one argument."""
+    if argument.kind is Kind.MESSAGE:
+        return _itself
+    if argument.kind is Kind.CONTEXT:
+        return context_of(subscription, publishing, decisions)
+    if argument.kind is Kind.PUBLISHER:
+        return publisher_of(subscription, publishing)
+    if argument.kind is Kind.PULL:
+        return lambda one: argument.type(one, subscription.group)
+    if argument.kind is Kind.PROVIDER:
+        assert argument.provide is not None, "a provider's argument has its provider"
+        provide, place = checked(argument.name, argument.provide, subscription), subscription.place
+        return getter(argument.name, provide, is_async=subscription.is_async, place=place, loop=publishing.loop)
+    return _payload(argument, subscription)
+
+
+def _itself(message: Any) -> Any:
+    return message
+
+
+def _payload(argument: Argument, subscription: Subscription, then: Callable[[Any], Any] | None = None) -> Get:
+    assert argument.getter is not None, "a payload's argument has its getter"
+    return argument.getter(wrong=partial(undecodable, subscription, argument), then=then)
