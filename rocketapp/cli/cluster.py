@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketapp.config.producer import ProducerConfig
     from rocketapp.model.subscription import Subscription
     from rocketapp.producer.producer import Producer
+    from rocketapp.scripts.sync_client import SyncClient
 
 
 T = TypeVar("T")
@@ -57,19 +58,14 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
     """A client of that cluster, for as long as the command needs it. Raises ConfigError for keys that it refuses."""
     from rocketapp.client.instance import ClientInstance
     from rocketapp.clock import SystemClock
-    from rocketapp.errors import ConfigError, RocketAppError
     from rocketapp.transport.tcp import dial_tcp
 
     config = replace(settings.client, name_server=await find_name_server(settings))
-    try:
+    with _connecting():
         client = ClientInstance(
             config=config, dial=dial_tcp, clock=SystemClock(), random=random.Random(), observe=lambda event: None
         )
         await client.start()
-    except ConfigError:
-        raise
-    except RocketAppError as error:
-        raise CommandError(f"name server {error}: is it running, and is --name-server right?") from error
     try:
         if config.access_key:
             await client.check_keys()
@@ -78,15 +74,45 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
         await client.stop()
 
 
-def producer_of(
-    client: ClientInstance, config: ProducerConfig, group: str, *, trace_topic: str | None = None
-) -> Producer:
+@contextmanager
+def _connecting() -> Iterator[None]:
+    """Within: the name server is dialled. Raises ConfigError for settings that are wrong, else CommandError."""
+    from rocketapp.errors import ConfigError, RocketAppError
+
+    try:
+        yield
+    except ConfigError:
+        raise
+    except RocketAppError as error:
+        raise CommandError(f"name server {error}: is it running, and is --name-server right?") from error
+
+
+@contextmanager
+def client_here(producer_group: str = "") -> Iterator[SyncClient]:
+    """What a script has of that cluster. `producer_group`: the name under which it sends, unless the settings have one.
+
+    Raises ConfigError for keys that the cluster refuses.
+    """
+    from rocketapp.cli.loop import run_in_loop
+    from rocketapp.scripts.sync_client import SyncClient
+
+    settings = settings_here()
+    tables = {name: asdict(settings.tables()[name]) for name in ("client", "consumer", "producer")}
+    tables["producer"]["group"] = settings.producer.group or producer_group
+    name_server = run_in_loop(find_name_server(settings))
+    with ExitStack() as entered:
+        with _connecting():
+            client = entered.enter_context(SyncClient(name_server, settings=tables))
+        yield client
+
+
+def producer_of(client: ClientInstance, config: ProducerConfig, group: str) -> Producer:
     """A producer of the command's own; `group` is the name under which brokers know it."""
     from rocketapp.clock import SystemClock
     from rocketapp.producer.producer import Producer
 
     clock, chance = SystemClock(), random.Random()
-    return Producer(client=client, config=config, group=group, clock=clock, random=chance, trace_topic=trace_topic)
+    return Producer(client=client, config=config, group=group, clock=clock, random=chance)
 
 
 def clusters_of(

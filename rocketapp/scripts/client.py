@@ -35,7 +35,8 @@ class Client(Publisher):
     name_server: `host:port`, several separated by `;`; or the URL of an address server that names them.
     settings: options by table, `{"producer": {"send_timeout": 5}}`; no file and no variable is read.
 
-    Entering raises TransportError when no name server answers, ConfigError for settings that are wrong.
+    Entering raises TransportError when no name server answers, ConfigError for settings that are wrong and
+    for keys that the cluster refuses.
     """
 
     def __init__(self, name_server: str, *, settings: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -158,6 +159,8 @@ class _Run:
         """Raises what stopped it; then nothing is left running."""
         try:
             await self.client.start()
+            if self._settings.client.access_key:
+                await self.client.check_keys()
             await self._producer.start()
         except BaseException:
             await self.client.stop()

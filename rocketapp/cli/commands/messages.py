@@ -5,19 +5,17 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import sys
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, connected
+from rocketapp.cli.cluster import ask_cluster, client_here, cluster_options
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
-from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty, settings_here
+from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, printable, show, writing
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
-    from rocketapp.model.event import Event
     from rocketapp.wire.record import Message
 
 
@@ -28,9 +26,8 @@ if TYPE_CHECKING:
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
 @json_lines_option
 @here_options
-def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json: bool) -> int:
+def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count: int | None, as_json: bool) -> int:
     """Show the messages of TOPIC as they come. Ends by SIGINT, or when N of them were shown."""
-    from rocketapp.cli.loop import run_in_loop
     from rocketapp.model.subscription import parse_tags
 
     refuse_empty({"--tag": tag})
@@ -40,35 +37,16 @@ def tail_command(*, topic: str, tag: str, begin: str, count: int | None, as_json
         raise CommandError(f"--tag {tag}: {error}") from error
     if any("|" in one for one in tags):
         raise CommandError(f"--tag {tag}: no message has such a tag: write || between tags, as in 'a || b'")
-    settings = settings_here()
     show = as_json_line if as_json else as_text_line
     try:
-        with contextlib.suppress(KeyboardInterrupt):
-            run_in_loop(_follow(settings, topic, tags, begin=begin, count=count, show=show))
+        # What keeps the client from going on is logged: Python shows warnings on stderr, beside the messages.
+        with contextlib.suppress(KeyboardInterrupt), client_here() as client:
+            for message in islice(client.messages(topic, tags=tag, start=begin), count):
+                with writing():
+                    print(show(message), flush=True)
     except BrokenPipeError:
         discard_stdout()
     return DONE
-
-
-async def _follow(
-    settings: Settings, topic: str, tags: frozenset[str], *, begin: str, count: int | None, show: Any
-) -> None:
-    from rocketapp.scripts.following import Following
-
-    async with connected(settings) as client:
-        start: Literal["first", "last"] = "first" if begin == "first" else "last"
-        tail = Following(client, settings, topic, tags, start=start, observe=_tell, say=_say)
-        await tail.start()
-        shown = 0
-        try:
-            while count is None or shown < count:
-                batch = (await tail.next())[: None if count is None else count - shown]
-                with writing():
-                    sys.stdout.write("".join(show(message) + "\n" for message in batch))
-                    sys.stdout.flush()
-                shown += len(batch)
-        finally:
-            await tail.stop()
 
 
 @click.command("message", epilog="Example: rocketapp message --key order-17 --topic orders")
@@ -155,17 +133,3 @@ def _body(message: Message) -> bytes:
         return message.body
     except ProtocolError as error:
         return f"<{error}>".encode()
-
-
-def _say(line: str) -> None:
-    """Problems go to the terminal, beside the messages."""
-    print(line, file=sys.stderr)
-
-
-def _tell(event: Event) -> None:
-    from rocketapp.model.event import LoopFailed, QueueBlocked
-
-    if isinstance(event, QueueBlocked):
-        _say(f"{event.queue}: {event.reason}")
-    elif isinstance(event, LoopFailed):
-        _say(f"{event.loop}: {event.error}")

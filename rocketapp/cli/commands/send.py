@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import math
 import os
 import sys
-import threading
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from rocketapp.cli.cluster import connected, producer_of
+from rocketapp.cli.cluster import client_here
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
-from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty, settings_here
+from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, writing
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
-    from rocketapp.model.outgoing import Outgoing, SendResult
-    from rocketapp.producer.producer import Producer
+    from rocketapp.model.outgoing import SendOptions, SendResult
+    from rocketapp.scripts.sync_client import SyncClient
 
 Show = Callable[["SendResult"], str]
 UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -32,8 +27,8 @@ AT_ONCE = 256
 """Lines of stdin, or copies of a message, that are sent together."""
 PARTS = 16
 """Of what is sent together: each part goes to the next queue, because a batch goes to one."""
-CHUNK_BYTES, CHUNKS_AHEAD = 65536, 4
-"""How much of stdin is read before it is sent."""
+CHUNK_BYTES = 65536
+"""How much of stdin is read at most before it is sent."""
 
 
 @click.command("send", epilog="Example: rocketapp send orders hello --tag paid --key order-17")
@@ -60,40 +55,40 @@ def command(
     as_json: bool,
 ) -> int:
     """Send BODY to TOPIC. With `-` each line of stdin that is not empty. Prints message id, queue and offset."""
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.model.outgoing import Outgoing
-
     if not body:
         raise CommandError(f"send {topic}: an empty message cannot be stored: give a BODY, or - to read lines of stdin")
     refuse_empty({"--tag": tag, "--delay": delay, "--order-key": order_key})
-    _check(tag, keys)
-    level, seconds = parse_delay(delay) if delay else (0, 0.0)
-    like = Outgoing(
-        topic=topic,
-        body=b"",
-        tag=tag,
-        keys=keys,
-        properties=dict(map(_property, properties)),
-        order_key=order_key,
-        delay_level=level,
-        delay=seconds,
-    )
-    settings = settings_here()
+    options: SendOptions = {
+        "tag": tag,
+        "keys": keys,
+        "properties": dict(map(_property, properties)),
+        "order_key": order_key,
+        "delay": parse_delay(delay) if delay else None,
+    }
+    _check(topic, options)
     if body == "-" and sys.stdin is None:
         raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
-    bodies = _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count)
     show = _show_json if as_json else _show_text
-    return run_in_loop(_send(settings, like, bodies, show))
+    with client_here(PRODUCER_GROUP) as client:
+        for bodies in _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count):
+            _send(client, topic, bodies, options, show)
+    return DONE
 
 
-def _check(tag: str | None, keys: Sequence[str]) -> None:
-    """Raises CommandError for what a producer would refuse, and for a tag that nothing could subscribe."""
+def _check(topic: str, options: SendOptions) -> None:
+    """Raises CommandError for what no message can have, and for a tag that nothing could subscribe."""
+    from rocketapp.app.publishing import outgoing
+    from rocketapp.producer.checks import problem_of
+
+    tag = options["tag"]
     if tag is not None and "|" in tag:
         raise CommandError(f"--tag {tag}: a message has one tag, and subscriptions join several by ||: leave the | out")
-    for key in keys:
-        refuse_empty({"--key": key})
-        if " " in key:
-            raise CommandError(f"--key {key}: keys are joined by blanks: leave the blank out, or repeat --key")
+    try:
+        problem = problem_of(outgoing(topic, b"any", options), math.inf)
+    except ValueError as error:
+        problem = str(error)
+    if problem is not None:
+        raise CommandError(f"send {topic}: {problem}")
 
 
 def _property(text: str) -> tuple[str, str]:
@@ -103,10 +98,8 @@ def _property(text: str) -> tuple[str, str]:
     return key, value
 
 
-def parse_delay(text: str) -> tuple[int, float]:
-    """The delay level of `10s`, `5m`, `2h` or plain seconds; 0 and the seconds for what only a timer counts."""
-    from rocketapp.model.names import DELAY_SECONDS, delay_level
-
+def parse_delay(text: str) -> float:
+    """The seconds of `10s`, `5m`, `2h` or plain seconds."""
     number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
     try:
         seconds = float(number) * unit
@@ -114,38 +107,22 @@ def parse_delay(text: str) -> tuple[int, float]:
         raise CommandError(f"--delay {text}: write seconds, or a number with s, m or h: 10s, 5m, 2h") from None
     if not 0 < seconds < math.inf:
         raise CommandError(f"--delay {text}: give a time above 0, or leave it out")
-    return (delay_level(seconds), 0.0) if seconds in DELAY_SECONDS else (0, seconds)
+    return seconds
 
 
-async def _copies(body: bytes, count: int) -> AsyncIterator[list[bytes]]:
+def _copies(body: bytes, count: int) -> Iterator[list[bytes]]:
     for begin in range(0, count, AT_ONCE):
         yield [body] * min(AT_ONCE, count - begin)
 
 
-async def _lines(stdin: BinaryIO, count: int) -> AsyncIterator[list[bytes]]:
+def _lines(stdin: BinaryIO, count: int) -> Iterator[list[bytes]]:
     """The lines that are there now: a typed line must not wait for the next one."""
-    loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
-    room = threading.Semaphore(CHUNKS_AHEAD)
-
-    def read() -> None:
-        chunk: bytes | OSError = b"more"
-        while chunk and not isinstance(chunk, OSError):
-            try:
-                chunk = stdin.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
-            except OSError as error:
-                chunk = error
-            room.acquire()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
-                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
-
-    # A daemon: stopping the command must not wait until the next line is typed.
-    threading.Thread(target=read, name="stdin", daemon=True).start()
-    rest = b""
-    while chunk := await chunks.get():
-        room.release()
-        if isinstance(chunk, OSError):
-            raise CommandError(f"stdin cannot be read: {describe(chunk)}", FAILED)
+    rest, chunk = b"", b"more"
+    while chunk:
+        try:
+            chunk = stdin.read1(CHUNK_BYTES)  # type: ignore[attr-defined]
+        except OSError as error:
+            raise CommandError(f"stdin cannot be read: {describe(error)}", FAILED) from error
         *whole, rest = (rest + chunk).split(b"\n")
         lines = [line for line in map(_without_return, whole) if line]
         for begin in range(0, len(lines), AT_ONCE):
@@ -158,32 +135,14 @@ def _without_return(line: bytes) -> bytes:
     return line.removesuffix(b"\r")
 
 
-async def _send(settings: Settings, like: Outgoing, bodies: AsyncIterator[list[bytes]], show: Show) -> int:
-    from rocketapp.client.traces import trace_topic_of
-
-    async with connected(settings) as client:
-        group = settings.producer.group or PRODUCER_GROUP
-        producer = producer_of(client, settings.producer, group, trace_topic=trace_topic_of(settings.client))
-        await producer.start()
-        try:
-            async for batch in bodies:
-                await _send_batch(producer, like, batch, show)
-        finally:
-            await producer.stop()
-    return DONE
-
-
-async def _send_batch(producer: Producer, like: Outgoing, bodies: Sequence[bytes], show: Show) -> None:
+def _send(client: SyncClient, topic: str, bodies: Sequence[bytes], options: SendOptions, show: Show) -> None:
     """Print a line for each message that is stored. Raises CommandError when one is not."""
     from rocketapp.errors import RocketAppError
 
-    for_each = [replace(like, body=body) for body in bodies]
-    size = len(bodies) if like.order_key else -(-len(bodies) // PARTS)
+    size = len(bodies) if options["order_key"] else -(-len(bodies) // PARTS)
     try:
-        for begin in range(0, len(for_each), size):
-            part = for_each[begin : begin + size]
-            results = [await producer.send(part[0])] if len(part) == 1 else await producer.send_many(part)
-            for result in results:
+        for begin in range(0, len(bodies), size):
+            for result in client.publish_many(topic, bodies[begin : begin + size], **options):
                 _show(result, show)
     except RocketAppError as error:
         raise CommandError(str(error), FAILED) from error
