@@ -133,7 +133,7 @@ class MessageDelivery:
         self._is_tidied_soon, self._is_retried = False, is_retry_topic(self.queue.topic)
 
     def __repr__(self) -> str:
-        return f"<MessageDelivery {self._process_queue}: {len(self._lines)} lines, {len(self._free)} free runs>"
+        return f"<{type(self).__name__} {self._process_queue}: {len(self._lines)} lines, {len(self._free)} free runs>"
 
     @property
     def is_void(self) -> bool:
@@ -365,9 +365,8 @@ class MessageDelivery:
         if taker.caller.batch is not None and not line.has_formed(most or 1, is_last=self._ended.done()):
             return False
         item, earlier = line.items[0][1], self._earlier
-        if last_of(item).offset <= line.checked or not any(
-            one.offset in earlier or one in quarantined for one in messages_of(item)
-        ):
+        is_noted = any(one.offset in earlier or one in quarantined for one in messages_of(item))
+        if not is_noted or last_of(item).offset <= line.checked:
             return True
         line.checked = last_of(item).offset
         self._do(line, self._check(line, taker, item))
@@ -449,23 +448,25 @@ class MessageDelivery:
         line.rests = True
         is_certain = self._loop.time() < self.lease.certain_until
         if is_certain and not self.is_void:
-            if self.retries is None:
-                taker.acks.ended(item, result, raised)
-            elif failures := taker.acks.acknowledge(item, result, raised):
-                step = self.retries.step_after(taker.handler, failures)
-                self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
-                return
-            self._go_on(line)
+            self._acknowledge(line, taker, item, result, raised)
         elif is_certain or self._ended.done():
             # It rests: the queue's next owner gets it again.
             if not self._is_abandoned:  # otherwise it may just be cancelled, which is no failure
-                self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
-            if not is_certain and self._process_queue.closed:
-                self._count_attempts(item)
+                self._in_vain(taker, item, result, raised, is_certain=is_certain)
             self._check_drained()
         else:
             self._uncertain.append((line, taker, item, result, raised))
             self._ask()
+
+    def _acknowledge(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """Acknowledge what the call has done; what it has not done is tried again."""
+        if self.retries is None:
+            taker.acks.ended(item, result, raised)
+        elif failures := taker.acks.acknowledge(item, result, raised):
+            step = self.retries.step_after(taker.handler, failures)
+            self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
+            return
+        self._go_on(line)
 
     async def _again(self, line: LineRun, taker: Taker, step: AfterFailure, *, rolls_back: bool) -> None:
         """Dead letters are stored; after a delay the others are at the front of their line again."""
@@ -547,17 +548,14 @@ class MessageDelivery:
         self._asking = None
         if self._ended.done():
             return
-        uncertain, self._uncertain = self._uncertain, []
-        for line, taker, item, result, raised in uncertain:
-            if is_usable:
-                self.ended_call(line, taker, item, result, raised)
-            else:
-                self._count_attempts(item)
-        if is_usable:
-            self._start_all()
-        else:
+        if not is_usable:
             self.over.set_result(None)
             self.end(start_no_more=True)
+            return
+        uncertain, self._uncertain = self._uncertain, []
+        for call in uncertain:
+            self.ended_call(*call)
+        self._start_all()
 
     def _start_all(self) -> None:
         """Nothing holds any of them back."""
@@ -568,10 +566,12 @@ class MessageDelivery:
         for run in list(self._free):
             self._submit(run)
 
-    def _count_attempts(self, item: Any) -> None:
-        """Another member may have had the queue during the call. The attempt counts all the same."""
-        # Otherwise a handler that blocks the loop for longer than its lock lives would do so for ever.
-        if self.retries is not None:
+    def _in_vain(self, taker: Taker, item: Any, result: object, raised: bool, *, is_certain: bool = False) -> None:
+        """Nothing of this call is acknowledged, but a pause that it asks for holds. The attempt counts if another
+        member may have had the queue: a handler that blocks the loop for longer than its lock lives has attempts too.
+        """
+        self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
+        if not is_certain and self.retries is not None:
             self.retries.count_attempts(messages_of(item))
 
     # The end.
@@ -588,8 +588,8 @@ class MessageDelivery:
             return
         for line in self._lines.values():
             line.wait_no_more()
-        for _, _, item, _, _ in self._uncertain if self._process_queue.closed else ():
-            self._count_attempts(item)
+        for _, *call in self._uncertain:
+            self._in_vain(*call)
         self._uncertain.clear()
         if self._quarantine is not None:
             self._quarantine.give_up()

@@ -6,36 +6,39 @@ acknowledged before the lock is certain again.
 
 Pulls go on until a queue holds what its handler took the last time, and beyond that while a call asks for more.
 
-Workers call the handler as in every mode. To them a call is a run with one item, to which the handler adds what it
-pulls: so pause and probe, concurrency, threads and cancellation are the workers' concern.
+A call is one item of a line, a batch to which the handler adds what it pulls: so its lease, its drain, pause and probe,
+concurrency, threads and cancellation are those of messages in order. What is decided here is when the next call is due,
+what a call takes, and what its end means for the offsets.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import OF_CALL, waits_for_call
+from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL, waits_for_call
 from rocketapp.consumer.handler import ConsumedTopic, Handler
-from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import Mode, ModeContext, QueueLock
+from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
+from rocketapp.consumer.modes.delivery import ModeContext, QueueLock
+from rocketapp.consumer.modes.lines import LineRun
 from rocketapp.consumer.modes.outcomes import failure_of
-from rocketapp.consumer.modes.sink import SinkDelivery, decode_wanted
+from rocketapp.consumer.modes.sink import decode_wanted
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import Run, Taker
+from rocketapp.consumer.workers.run import Taker
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Outcome, outcomes_by_message
 from rocketapp.model.subscription import Subscription
 from rocketapp.state.flow_control import FLOW_PATIENCE, REOPEN, QueueLimits
-from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.user_line import file_of, log_traceback
@@ -45,20 +48,15 @@ _USUAL = 32
 """Messages that a queue holds for its first call."""
 _ANSWER_TIME = 1.0
 """Seconds that a call waits for more messages: a broker that has some answers within this time."""
-_PATIENCE = 10.0
-"""Seconds without progress, for want of a free call or of a pull, after which a queue is said to be blocked."""
 
 
-class PolledMode(Mode):
-    """Calls one polled handler, for up to `concurrency` queues at once."""
-
-    run_on: float | None = None
+class PolledMode(MessageMode):
+    """Calls one polled handler, for up to `concurrency` queues at once. Nothing is noted down of what is in flight."""
 
     def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
         """`topic` has one handler."""
-        super().__init__(context)
+        super().__init__([topic], replace(context, journal=None), in_order=True)
         self.handler: Handler = topic.handlers[0]
-        self.needs_lock: bool = topic.needs_lock
         self.caller: Caller = self.callers.one(self.handler)
         self.caller.call = self._begin
         self.decode: Decode = partial(decode_wanted, self.handler, context.member)
@@ -72,7 +70,9 @@ class PolledMode(Mode):
         """Before the first call. No span: calls of a queue follow one another."""
         return QueueLimits(_USUAL, config.queue_max_bytes, None)
 
-    def open(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow) -> PolledDelivery:
+    def open(  # type: ignore[override]
+        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow
+    ) -> PolledDelivery:
         """The delivery of a new session under this lock."""
         return PolledDelivery(process_queue, lock, flow, self)
 
@@ -90,7 +90,7 @@ class PolledBatch(list[Message]):
         self.started: float = self.loop.time()
         """When the handler was called; before that, when it was due."""
         self.probes: bool = False
-        """It was started for a probe: it may pull during this pause."""
+        """It was started for a probe: it may pull as long as no pause begins or ends."""
         self.is_over: bool = False
         """The call has ended, or is not waited for any more."""
         self.around_pull: Callable[[Awaitable[list[Message]]], Awaitable[list[Message]]] | None = None
@@ -111,7 +111,7 @@ class PolledBatch(list[Message]):
     @property
     def is_cut(self) -> bool:
         """The call runs on, and gets no more: its queue is given up, or this process was forked."""
-        return not self.is_over and (self.delivery.is_ended or self.delivery.is_halted)
+        return not self.is_over and self.delivery.is_cut
 
     def next_in(self, seconds: float) -> None:
         """Call again this long after the end of this call. Raises RuntimeError when it has ended."""
@@ -123,72 +123,35 @@ class PolledBatch(list[Message]):
             raise RuntimeError(f"this call for {self.queue} has ended: {mend} while the handler runs")
 
 
-class _Call(Run):
-    """One call of a polled handler, on its way to workers."""
-
-    most: int = 1
-
-    def __init__(self, taker: Taker, batch: PolledBatch, lease: Lease) -> None:
-        super().__init__([(taker, batch)])
-        self.lease = lease
-        self.batch: PolledBatch = batch
-        self.end: asyncio.Future[tuple[object, bool] | None] = batch.loop.create_future()
-        """What it returned, or raised and True; None: it was not called."""
-
-    def call_no_more(self) -> None:
-        """Withdraw it, if it was not called yet."""
-        if self.withdraw():
-            self.returned()
-
-    def ended(self, _taker: Taker, _item: Any, result: object, raised: bool) -> None:
-        """The call has ended."""
-        if not self.end.done():
-            self.end.set_result((result, raised))
-
-    def returned(self) -> None:
-        """It may not be called now: its lease is over, or a pause has begun."""
-        if not self.end.done():
-            self.end.set_result(None)
-
-
-class PolledDelivery(SinkDelivery):
-    """One session of one queue: what was pulled waits for the next call, one call at a time."""
+class PolledDelivery(MessageDelivery):
+    """One session of one queue: what was pulled waits for the next call, and its calls are a line of batches."""
 
     def __init__(
         self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow, mode: PolledMode
     ) -> None:
         """`flow`: it is told how much the queue may hold."""
-        super().__init__(process_queue, mode.handler, mode.context.member)
-        self._lock, self._flow, self._mode = lock, flow, mode
-        self._lease = mode.lease_of(lock)
-        self._loop = asyncio.get_running_loop()
-        self._acks = ByOffset(process_queue, mode.handler, mode.context.prompt)
-        self._taker = Taker(mode.caller, self._acks)
-        self._call: _Call | None = None
-        """The one that waits or runs, also one in a thread that is not waited for any more."""
-        self._is_abandoned = False
-        """What calls do is not acknowledged any more."""
+        super().__init__(process_queue, lock, mode, mode.context.new_acks)
+        self._flow, self._handler, self._member = flow, mode.handler, mode.context.member
+        self._call = self._taker(mode.caller)
+        self._waiting: deque[Message] = deque()
+        """Messages that no call has taken."""
         self._changed = asyncio.Event()
-        """Messages came, a pause began or ended, or the delivery was ended."""
+        """Messages came, or the delivery was ended."""
         self._usual = _USUAL
         """Messages that are held for the next call."""
         self._every = mode.handler.subscription.every or 0.0
-        self._next_at = self._loop.time()
         self._hold_at_most(self._usual)
-        self._runner = mode.callers.tasks.start(self._run(), f"poll {self.queue}")
-        self._runner.add_done_callback(self._close)
+        line = self._new_line(0)
+        self._do(line, self._next_call(line, 0.0))
 
     @property
-    def is_halted(self) -> bool:
-        """This is a forked child."""
-        return self._mode.callers.is_halted
+    def is_cut(self) -> bool:
+        """Calls get no more: the queue is given up, or this process was forked."""
+        return self._ended.done() or self._callers.is_halted
 
-    def _pauses_changed(self) -> None:
-        if self._call is not None:
-            self._call.batch.probes = False
-        self._look()
-
-    def _look(self) -> None:
+    def deliver(self, messages: Sequence[Message]) -> None:
+        """Messages that were just put into the process queue, in offset order."""
+        self._waiting.extend(messages)
         self._changed.set()
 
     # What the running call takes.
@@ -216,7 +179,9 @@ class PolledDelivery(SinkDelivery):
 
     def _may_pull(self, batch: PolledBatch) -> bool:
         """Whether this call may be given messages: not when the queue is given up, or its topic is paused."""
-        return not (self.is_ended or self._process_queue.closed or (self.is_paused and not batch.probes))
+        caller = self._call.caller
+        is_paused = caller.is_paused and not (batch.probes and caller.is_probed)
+        return not (self._ended.done() or self.is_void or is_paused)
 
     def _is_at_end(self, since: float | None) -> bool:
         """Whether the broker had nothing more in its last answer; `since`: only an answer after that counts."""
@@ -233,103 +198,74 @@ class PolledDelivery(SinkDelivery):
     # The end.
 
     def end(self, *, start_no_more: bool = False) -> None:
-        """Start nothing more; the running call goes on with what it has."""
-        super().end()
+        """Call no more; the running call goes on with what it has."""
+        super().end(start_no_more=True)
         self._changed.set()
-        if self._call is not None:
-            self._call.call_no_more()
-        else:
-            self._runner.cancel()
-
-    async def drained(self) -> None:
-        """Returns when the running call has ended. Call `end` first."""
-        await asyncio.wait([self._runner])
+        if self._waiting:
+            self._process_queue.withdraw(self._waiting[0].offset)
+            self._waiting.clear()
 
     async def abandon(self) -> bool:
         """Cancel the running call; whether it has ended. A thread goes on, and so may a handler."""
-        callers, call = self._mode.callers, self._call
-        callers.collect()  # what was done before counts
-        if call is not None and call.walkers and not call.batch:
+        self._callers.collect()  # what was done before counts
+        if any(run.walkers and not run.item for run in self.runs()):
             # The line about a cut drain tells of calls by their messages.
             text = f"handler {self._handler.name} is cut: it has pulled nothing"
             self._member.observe(LoopFailed(f"poll {self.queue}", text))
-        self._is_abandoned = True
-        self.end()
-        await callers.cancel(lambda run: run is call)
-        await callers.tasks.end([self._runner])
-        return call is None or not call.walkers
+        return await super().abandon()
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""
-        self._is_abandoned = True
         super().discard()
-
-    def _close(self, runner: asyncio.Task[None]) -> None:
-        """The runner has ended."""
         self._member.blocked.moving(self.queue, source=OF_CALL)
-        if runner.cancelled() or (error := runner.exception()) is None:
-            self.over.set_result(None)
-        else:
-            self.over.set_exception(error)
-            self.over.exception()  # reported already, by the owner of the runner
 
     # The calls.
 
-    async def _run(self) -> None:
-        """Have the handler called at its times, until the delivery is ended or the lock is lost."""
-        while not self.is_ended:
-            # At least one turn of the loop: a handler that never suspends must not keep it for itself.
-            await asyncio.sleep(max(0.0, self._next_at - self._loop.time()))
-            if not await self._is_certain():
-                return
-            call = self._call = _Call(self._taker, PolledBatch(self), self._lease)
-            if self._mode.caller.is_busy:
-                reason = waits_for_call(self._handler.name, self._mode.caller.most)
-                self._member.blocked.because(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
-            call.submit()
-            try:
-                end = await call.end
-            finally:
-                call.batch.is_over = True
-                self._member.blocked.moving(self.queue, source=OF_CALL)
-            self._call = None
-            if not await self._is_certain():
-                return
-            if self._process_queue.closed or self._is_abandoned:
-                return
-            if end is not None:
-                self._ended(call.batch, *end)
-
-    async def _is_certain(self) -> bool:
-        """Wait until the lease is certain again; False when the lock is lost, or nobody waits for it any more."""
-        if self._lock is None or self._lease.held(self._loop.time()):
-            return True
-        return not self.is_ended and await self._lock.usable()
+    async def _next_call(self, line: LineRun, after: float) -> None:
+        """Have the handler called after so many seconds."""
+        await asyncio.wait([self._ended], timeout=after)
+        if self._ended.done():
+            return
+        caller = self._call.caller
+        if caller.is_busy:
+            reason = waits_for_call(self._handler.name, caller.most)
+            self._member.blocked.because(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
+        line.items.append((self._call, PolledBatch(self)))
+        self._go_on(line)
 
     def began(self, batch: PolledBatch) -> None:
         """The handler was called."""
         if not batch.is_over and not batch:
             self._member.blocked.moving(self.queue, source=OF_CALL)
             reason = partial(self._pulls_nothing, batch.started)
-            self._member.blocked.because(self.queue, reason, patience=_PATIENCE, source=OF_CALL)
+            self._member.blocked.because(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
 
     def _pulls_nothing(self, started: float) -> str:
         return f"{self._handler.name} has been running for {self._loop.time() - started:.0f} s and has pulled nothing"
 
-    def _ended(self, batch: PolledBatch, result: object, raised: bool) -> None:
-        """Acknowledge what the call has pulled, or keep it for the next one."""
-        self._see_to(batch, result, raised)
-        self._usual = max(_USUAL, len(batch))
-        self._hold_at_most(max(self._usual, len(self._process_queue)))
-        after, now = batch.next_after, self._loop.time()
-        self._next_at = batch.started + self._every if after is None else now + after
+    def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """A call has ended."""
+        item.is_over = True
+        self._member.blocked.moving(self.queue, source=OF_CALL)
+        super().ended_call(line, taker, item, result, raised)
 
-    def _see_to(self, batch: PolledBatch, result: object, raised: bool) -> None:
-        context, handler, member = self._mode.context, self._handler, self._member
-        failure = _failure_of_call(result, batch, handler.subscription, raised=raised)
+    def _acknowledge(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
+        """Acknowledge what the call has pulled, or keep it for the next one."""
+        failure = _failure_of_call(result, item, self._handler.subscription, raised=raised)
         if failure is None:
-            self._acks.done_all(batch)
-            return
+            taker.acks.done_all(item)
+        else:
+            self._failed(item, result, failure)
+        self._usual = max(_USUAL, len(item))
+        self._hold_at_most(max(self._usual, len(self._process_queue)))
+        after = item.next_after
+        if after is None:
+            after = max(0.0, item.started + self._every - self._loop.time())
+        line.item = None
+        self._do(line, self._next_call(line, after))
+
+    def _failed(self, batch: PolledBatch, result: object, failure: Failure) -> None:
+        context, handler, member = self._context, self._handler, self._member
         if isinstance(result, BaseException) and not isinstance(result, Outcome):
             log_traceback(result, handler.subscription)
         self._waiting.extendleft(reversed(batch))

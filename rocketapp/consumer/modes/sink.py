@@ -2,13 +2,12 @@
 
 The engine assigns queues, pulls, parks what is paused, commits offsets and gives queues back, as in every consume mode.
 For each session of each queue a sink makes a writer, which takes what was pulled and acknowledges it, at once or much
-later. What a polled handler takes waits in the same delivery: see `modes.poll`.
+later.
 """
 
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -213,27 +212,29 @@ def decode_wanted(
     return wanted
 
 
-class SinkDelivery(ABC):
-    """One session of one queue: what was pulled waits here, in offset order, until it is taken (Delivery)."""
+class WriterDelivery:
+    """Gives a writer what is not paused, and is the session that it acknowledges by (Delivery, QueueSession)."""
 
-    def __init__(self, process_queue: ProcessQueue[Any], handler: Handler, member: Member) -> None:
+    def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.queue: MessageQueue = process_queue.message_queue
-        self._process_queue, self._handler, self._member = process_queue, handler, member
+        self._process_queue, self._handler, self._member = process_queue, mode.handler, mode.context.member
+        self._mode = mode
         self._waiting: deque[Any] = deque()
-        """Messages that nobody has taken; or records, each of several messages."""
-        self.is_ended: bool = False
-        """Nothing more starts, and nothing more is taken."""
-        self._topic = handler.subscription.topic
-        member.pauses.watch(self._topic, self._pauses_changed)
+        """Messages that the writer has not taken; or records, each of several messages."""
+        self._parked: list[Message] = []
+        """Messages that were taken and are parked: they are taken again after a while, or when their topic goes on."""
+        self._is_ended = False
+        self._topic = mode.handler.subscription.topic
+        self._member.pauses.watch(self._topic, self._pauses_changed)
+        self._writer: QueueWriter[Any] | None = None
+        try:
+            self._writer = mode.sink.new_writer(self)
+        except Exception as error:
+            self.broken(error)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._process_queue}>"
-
-    @property
-    def is_paused(self) -> bool:
-        """Its topic is paused."""
-        return self._member.pauses.is_paused(self._topic)
+        return f"<WriterDelivery {self._process_queue}>"
 
     def deliver(self, messages: Sequence[Any]) -> None:
         """What was just put into the process queue, in offset order."""
@@ -242,45 +243,10 @@ class SinkDelivery(ABC):
 
     def end(self, *, start_no_more: bool = False) -> None:
         """Withdraw what was not taken; nothing more is."""
-        self.is_ended = True
+        self._is_ended = True
         if self._waiting:
             self._process_queue.withdraw(self._waiting[0].offset)
             self._waiting.clear()
-
-    def discard(self) -> None:
-        """The session is void: acknowledge nothing of it any more."""
-        self._process_queue.close()
-        self.end()
-        self._member.pauses.unwatch(self._topic, self._pauses_changed)
-
-    def done(self, messages: Sequence[Any]) -> None:
-        """These are done: the committed offset may pass them."""
-        if not self._process_queue.closed:
-            before = len(self._process_queue)
-            self._process_queue.finish_all(messages)
-            self._handler.stats.handled += before - len(self._process_queue)
-
-    def _pauses_changed(self) -> None:
-        self._look()
-
-    @abstractmethod
-    def _look(self) -> None:
-        """Called when messages came, or a pause began or ended: more may be taken now."""
-
-
-class WriterDelivery(SinkDelivery):
-    """Gives a writer what is not paused, and is the session that it acknowledges by (QueueSession)."""
-
-    def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode) -> None:
-        super().__init__(process_queue, mode.handler, mode.context.member)
-        self._mode = mode
-        self._parked: list[Message] = []
-        """Messages that were taken and are parked: they are taken again after a while, or when their topic goes on."""
-        self._writer: QueueWriter[Any] | None = None
-        try:
-            self._writer = mode.sink.new_writer(self)
-        except Exception as error:
-            self.broken(error)
 
     async def drained(self) -> None:
         """Returns when the writer has finished what it has taken, or has failed."""
@@ -298,7 +264,9 @@ class WriterDelivery(SinkDelivery):
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing of it any more."""
-        super().discard()
+        self._process_queue.close()
+        self.end()
+        self._member.pauses.unwatch(self._topic, self._pauses_changed)
         if self._writer is not None:
             try:
                 self._writer.discard()
@@ -307,16 +275,16 @@ class WriterDelivery(SinkDelivery):
         self._member.blocked.forget(self.queue, source=OF_WRITER)
 
     def _pauses_changed(self) -> None:
-        if not self.is_paused:
+        if not self._member.pauses.is_paused(self._topic):
             self._waiting.extendleft(reversed(self._parked))
             self._parked.clear()
         self._look()
 
     def _look(self) -> None:
         """Give the writer what it may take: during a pause at most the one thing that is the probe."""
-        if self.is_ended or not self._waiting or self._writer is None or self.over.done():
+        if self._is_ended or not self._waiting or self._writer is None or self.over.done():
             return
-        if not self.is_paused:
+        if not self._member.pauses.is_paused(self._topic):
             messages = list(self._waiting)
             self._waiting.clear()
         elif self._member.pauses.may_probe(self._topic, self._handler.name):
@@ -348,6 +316,12 @@ class WriterDelivery(SinkDelivery):
 
     async def record_at(self, offset: int) -> tuple[int, int, str] | None:
         return await self._member.brokers.record_at(self.queue, offset)
+
+    def done(self, messages: Sequence[Any]) -> None:
+        if not self._process_queue.closed:
+            before = len(self._process_queue)
+            self._process_queue.finish_all(messages)
+            self._handler.stats.handled += before - len(self._process_queue)
 
     def failed(self, message: Message, error: BaseException) -> None:
         new_acks = self._mode.context.new_acks

@@ -499,6 +499,33 @@ async def test_an_offset_that_a_broker_has_lost_is_not_put_back_to_0_as_its_queu
 
 
 @in_virtual_time
+@pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.parametrize("order", ["keyed", "orderly"])
+async def test_a_pause_that_is_said_while_the_lock_is_uncertain_holds_after_that(order: str, is_lost: bool) -> None:
+    lock = ScriptedLock()
+
+    async def call(message: Message) -> None:
+        lock.suspend()
+        raise Pause("no account answers")
+
+    handler = Handler(subscription(**ORDERS[order]), call)
+    context = mode_context([handler], dead_letters=DeadLetters())
+    mode = MessageMode([consumed_by(handler)], context, in_order=True)
+    process_queue = ProcessQueue[Message](QUEUE, 0)
+    delivery = mode.open(process_queue, lock)
+    process_queue.put([message(0)])
+    delivery.deliver([message(0)])
+    await asyncio.sleep(1)
+    if is_lost:
+        lock.decide(False)
+        await asyncio.wait([delivery.over])
+    else:
+        delivery.end()
+    assert context.member.pauses.is_paused("topic")
+    await mode.callers.stop()
+
+
+@in_virtual_time
 @pytest.mark.parametrize("order", ORDERS)
 async def test_a_call_whose_queue_was_given_back_pauses_its_topic_all_the_same(order: str) -> None:
     called: list[int] = []

@@ -12,9 +12,10 @@ from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.names import dlq_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire import properties as names
+from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
 from tests.unit.consumer.modes.contexts import ScriptedLock, mode_context
-from tests.unit.consumer.reports import QUEUE
+from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -134,5 +135,30 @@ async def test_a_queue_is_given_back_at_once_while_it_is_uncertain_whether_its_l
     delivery.end()
     async with asyncio.timeout(1):
         await delivery.drained()
-    assert delivery.over.done()
+    assert await delivery.abandon()
+    await mode.callers.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_lock_was_lost_during_a_call_is_polled_in_its_next_session() -> None:
+    lock, taken = ScriptedLock(), list[int]()
+
+    async def loses_the_lock(batch: Any) -> None:
+        taken.extend(one.offset for one in await batch.take(32))
+        lock.suspend()
+
+    mode = Modes(mode_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
+    flow = cast("Any", SimpleNamespace(hold_at_most=lambda *_, **__: None))
+    for _ in range(2):
+        lock = ScriptedLock()
+        taken.clear()
+        process_queue = ProcessQueue[Message](QUEUE, 0)
+        delivery = mode.open(process_queue, lock, flow)
+        process_queue.put([message(0)])
+        delivery.deliver([message(0)])
+        await eventually(lambda: taken == [0])
+        lock.decide(False)
+        await delivery.over
+        await delivery.drained()
+        assert process_queue.commit_offset == 0
     await mode.callers.stop()
