@@ -110,23 +110,23 @@ def with_deaths(history: History) -> list[Event]:
 def with_passed_over(history: Iterable[Event], forwards: Forwards) -> list[Event]:
     """The same history, in which a message is done that its owner has passed over because nobody knew who wants it.
 
-    When all members of a roll-out are dead at once, nobody is left who remembers what each kind of them wanted. The
-    first that begins passes over what only another kind wants, until one of that kind has joined and is heard of.
+    When all members of a roll-out are dead that have heard of one another, nobody is left who remembers what each kind
+    wanted. The first that begins passes over what only another kind wants, until one of that kind has joined and is
+    heard of.
     """
-    found, living, known = list[Event](), set[str](), dict[str, float]()
+    found, living, known = list[Event](), dict[str, float](), dict[str, float]()
     owners, stored = dict[str, str](), defaultdict[str, dict[int, int]](dict)
     for event in history:
         found.append(event)
         offsets: Iterable[int] = ()
         match event:
             case Fault(kind=kind, who=who) if kind == JOIN:
-                living.add(who)
-                known[who] = event.at
+                living[who] = known[who] = event.at
             case Fault(kind=kind, who=who) if kind in (CRASH, LEFT):
-                living.discard(who)
+                living.pop(who, None)
                 owners = {queue: owner for queue, owner in owners.items() if owner != who}
-                if not living:
-                    known.clear()
+                if all(joined > event.at - NEWS for joined in living.values()):
+                    known = dict(living)
             case Assigned(queue=queue, member=member):
                 owners[queue], offsets = member, [*stored[queue]]
             case Stored(queue=queue, offset=offset, number=number):

@@ -168,6 +168,8 @@ def test_what_nobody_knows_to_be_wanted_is_passed_over_only_when_all_members_hav
     assert not is_passed_over(*dead, Fault(5, facts.JOIN, "d"), Assigned(5.2, "d", CALM))
     assert not is_passed_over(*dead)
     assert not is_passed_over(*dead[:-1], *again)
+    assert is_passed_over(*dead[:-1], Fault(3.9, facts.JOIN, "c"), dead[-1], *again[1:])
+    assert not is_passed_over(*dead[:-1], Fault(3.5, facts.JOIN, "c"), dead[-1], *again[1:])
     late = sent(8, 1, queue=CALM)
     assert is_passed_over(*begun, *dead[-2:], *again, *late)
     assert not is_passed_over(*begun, *dead[-2:], *again, Fault(7, facts.JOIN, "d"), *late)
