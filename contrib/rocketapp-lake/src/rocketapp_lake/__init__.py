@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rocketapp_lake.errors import FencedError, GapError, SinkError
-    from rocketapp_lake.formats import register_format
     from rocketapp_lake.options import SinkOptions, sink
     from rocketapp_lake.plugin import LakePlugin
     from rocketapp_lake.settings import LakeConfig
@@ -19,7 +18,6 @@ _HOMES = {
     "LakePlugin": "plugin",
     "SinkError": "errors",
     "SinkOptions": "options",
-    "register_format": "formats",
     "sink": "options",
 }
 __all__ = [
@@ -29,7 +27,6 @@ __all__ = [
     "LakePlugin",
     "SinkError",
     "SinkOptions",
-    "register_format",
     "sink",
 ]
 

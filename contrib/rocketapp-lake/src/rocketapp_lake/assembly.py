@@ -17,9 +17,9 @@ from rocketapp_lake.committer import Attempt
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.errors import SinkError
-from rocketapp_lake.formats import known
+from rocketapp_lake.formats import FORMATS
 from rocketapp_lake.settings import LakeConfig
-from rocketapp_lake.store import Compacts, Growing, Store
+from rocketapp_lake.store import Store
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
 from rocketapp_lake.writing import BatchWriter
@@ -44,13 +44,11 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
     """
     options, settings, bad = sink.options, surface.options(LakeConfig), sink.of_bad_rows()
-    new_store = known()[options.format].new_store
+    new_store = FORMATS[options.format].new_store
     try:
         store = new_store(sink, settings, batch_writer)
     except (SinkError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
-    if options.evolution == "add" and not isinstance(store, Growing):
-        raise SetupError(sink.place, f'evolution="add": format={options.format!r} has no add_columns')
     try:
         rows = sink.rows(surface.reader)
     except (TypeError, ValueError) as error:
@@ -108,16 +106,11 @@ def wall_clock() -> float:
     return datetime.now(UTC).timestamp()
 
 
-def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Counts) -> asyncio.Event | None:
-    """What its compaction waits for. Raises SetupError for tables that cannot be compacted."""
-    options = sink.options
-    if (every := options.compact_every) is None:
+def _compaction(sink: Sink, tables: Sequence[Store], tasks: Tasks, counts: Counts) -> asyncio.Event | None:
+    """What its compaction waits for."""
+    if (every := sink.options.compact_every) is None:
         return None
-    tables = [store for store in stores if isinstance(store, Compacts)]
-    if len(tables) < len(stores):
-        what = f"compact_every={every:g} does nothing with format={options.format!r}"
-        raise SetupError(sink.place, f"{what}: {known()[options.format].compaction}")
-    target, came = options.target_file_size, asyncio.Event()
+    target, came = sink.options.target_file_size, asyncio.Event()
     run = compacting(sink.name, tables, came, every=every, target_file_size=target, counts=counts)
     tasks.start(run, f"sink {sink.name} compacts")
     return came
@@ -125,7 +118,7 @@ def _compaction(sink: Sink, stores: Sequence[Store], tasks: Tasks, counts: Count
 
 async def compacting(
     name: str,
-    tables: Sequence[Compacts],
+    tables: Sequence[Store],
     rows_came: asyncio.Event,
     *,
     every: float,

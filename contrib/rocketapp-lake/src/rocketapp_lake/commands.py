@@ -10,24 +10,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 
 from rocketapp import MessageQueue, RocketAppError
 from rocketapp_lake.committer import rebase as set_positions
 from rocketapp_lake.declared import Sink
-from rocketapp_lake.formats import BUILT_IN, library_problems
-from rocketapp_lake.options import TARGET_FILE_SIZE, SinkOptions
+from rocketapp_lake.formats import FORMATS, library_problems
+from rocketapp_lake.options import TARGET_FILE_SIZE, FormatName, SinkOptions
 from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.settings import LakeConfig
 from rocketapp_lake.staging import STAGING
-from rocketapp_lake.store import Compacts, Kept
+from rocketapp_lake.store import Store
 
 DELTA_LOG = "_delta_log"
 DATABASE = "ROCKETAPP_LAKE__DATABASE"
 """The variable of the environment with the url of the database: others see the arguments of a command."""
-OpenStore = Callable[[str, str], Kept]
+OpenStore = Callable[[str, str], Store]
 """Opens the store of a sink: its table, and its name. It takes a table that was set back as it is."""
 MIB = 1024 * 1024
 TABLE = click.argument("table")
@@ -114,14 +114,13 @@ def compact(table: str, name: str | None, target_file_size: int) -> None:
     """Put the small files of a Delta table together. Positions stay as they are."""
     format = format_of(table)
     if format in ("parquet", "sql") and not Path(table).is_dir():
-        of_database = BUILT_IN["sql"].compaction
+        of_database = FORMATS["sql"].compaction
         raise click.UsageError(f"{table} is not a directory; if it is a table of a database, {of_database}")
     open_store = stores_of(table)
     for one in (sink.name for sink in shown(table, open_store, name)):
-        store = open_store(table, one)
-        if not isinstance(store, Compacts):
-            raise click.UsageError(f"{table} has format={format!r}: {BUILT_IN[format].compaction}")
-        done = store.compact(target_file_size * MIB)
+        if FORMATS[format].compaction:
+            raise click.UsageError(f"{table} has format={format!r}: {FORMATS[format].compaction}")
+        done = open_store(table, one).compact(target_file_size * MIB)
         if done.before:
             click.echo(f"{one}: {done.before} files are {done.after} now, of {done.bytes} bytes")
         else:
@@ -209,7 +208,7 @@ class Shown:
     """Oldest first, as far as the table knows them."""
 
 
-def format_of(table: str, url: str | None = None) -> str:
+def format_of(table: str, url: str | None = None) -> FormatName:
     """What kind of table it is. A name is `catalog.namespace.table` of Iceberg, or of a database that is known."""
     if url is not None:
         return "sql"
@@ -225,9 +224,9 @@ def stores_of(table: str, url: str | None = None) -> OpenStore:
     database = os.environ.get(DATABASE, "") if url is None else url
     format, settings = format_of(table, url), LakeConfig(database=database)
 
-    def open_store(place: str, name: str) -> Kept:
+    def open_store(place: str, name: str) -> Store:
         sink = Sink("", SinkOptions(table=place, format=format, name=name), "", is_set_back=True)
-        return cast(Kept, BUILT_IN[format].new_store(sink, settings, None))
+        return FORMATS[format].new_store(sink, settings, None)
 
     for problem in library_problems(format):
         raise click.UsageError(problem)

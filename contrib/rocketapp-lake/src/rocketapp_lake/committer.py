@@ -20,7 +20,7 @@ from rocketapp_lake.errors import FencedError, GapError, RefusedRowsError, SinkE
 from rocketapp_lake.options import Evolution
 from rocketapp_lake.positions import Offsets, Vector, advanced, differing
 from rocketapp_lake.records import Commit, Head, Kind
-from rocketapp_lake.store import Growing, Store
+from rocketapp_lake.store import Store
 
 MOST_FENCES = 100
 """Lost races in one attempt. Each means that another owner has published; more than a few are a fault."""
@@ -184,7 +184,7 @@ class Attempt:
         """Give the table the columns that it lacks, if it may have them; all columns of it."""
         if self._grown is None or self._grown[:2] != (head.schema, schema):
             now, added = grown(self._sink, head.schema, schema, self._evolution)
-            if added is not None and self._evolution == "add" and isinstance(self._store, Growing):
+            if added is not None and self._evolution == "add":
                 self._store.add_columns(added)
             self._grown = head.schema, schema, now
         return self._grown[2]

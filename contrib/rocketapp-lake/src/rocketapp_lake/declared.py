@@ -23,6 +23,7 @@ from rocketapp_lake.options import (
     TARGET_FILE_SIZE,
     BadRows,
     Evolution,
+    FormatName,
     OnOffsetReset,
     SinkOptions,
     Transform,
@@ -184,6 +185,7 @@ def problems_of(sink: Sink) -> Iterator[str]:
 
 
 CHOICES: Mapping[str, Sequence[str | None]] = {
+    "format": get_args(FormatName),
     "bad_rows": get_args(BadRows),
     "evolution": get_args(Evolution),
     "on_offset_reset": get_args(OnOffsetReset),

@@ -42,7 +42,7 @@ from rocketapp_lake.columns import COORDINATES, PLACE, nullable
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
-from rocketapp_lake.store import Compacted
+from rocketapp_lake.store import Compacted, Store
 from rocketapp_lake.writing import AppendToDelta, arranged, partition_column
 
 MOST_CONFLICTS = 100
@@ -63,8 +63,8 @@ _NEWEST = 50
 """Entries of the history that are looked at before all of them are."""
 
 
-class DeltaStore:
-    """One sink in one Delta table (rocketapp_lake.store.Store)."""
+class DeltaStore(Store):
+    """One sink in one Delta table."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class DeltaStore:
         return None if table is None else self._batch_at(table, sequence)
 
     def compact(self, target_file_size: int) -> Compacted:
-        """By Delta's own OPTIMIZE: small files of all writers of the table (rocketapp_lake.store.Compacts)."""
+        """By Delta's own OPTIMIZE: small files of all writers of the table."""
         table = self._open()
         if table is None:
             return Compacted()
@@ -164,7 +164,6 @@ class DeltaStore:
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"], json.loads(done["filesAdded"])["totalSize"])
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """Columns that are there already stay (rocketapp_lake.store.Growing)."""
         for _ in range(MOST_CONFLICTS):
             table = self._open()
             if table is None:
@@ -187,7 +186,6 @@ class DeltaStore:
         raise self._too_many()
 
     def commits(self) -> Iterator[Commit]:
-        """Of all sinks of the table, newest first, as far as its history goes back. It reads alone."""
         table = self._open()
         for entry in table.history() if table is not None else ():
             commit = commit_of(entry)

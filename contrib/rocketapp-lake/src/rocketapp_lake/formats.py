@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Protocol
 
 from rocketapp_lake.columns import as_tables_have
 from rocketapp_lake.declared import LONGEST_NAME, Sink
@@ -16,23 +15,17 @@ from rocketapp_lake.store import Store
 from rocketapp_lake.writing import TIMES, BatchWriter, by_arrow
 
 
-class NewStore(Protocol):
-    """Makes the store of one sink, as its app starts; nothing is read or written before the store is used."""
-
-    def __call__(self, sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
-        """`writer`: what writes its files; None: Arrow. Raises ValueError and SinkError for what cannot work."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """One kind of table."""
 
-    new_store: NewStore
-    problems: Callable[[Sink], Iterable[str]] = lambda sink: ()
+    new_store: Callable[[Sink, LakeConfig, BatchWriter | None], Store]
+    """As an app starts; nothing is read or written before the store is used. The last argument writes its files; None:
+    Arrow. Raises ValueError and SinkError for what cannot work."""
+    problems: Callable[[Sink], Iterable[str]]
     """Why a sink cannot have its table. Asked where the sink is declared."""
-    compaction: str = "the format has none"
-    """For a store without compaction: what does it instead."""
+    compaction: str = ""
+    """For a format without compaction: what does it instead."""
     library: str | None = None
     """What it needs beside the distribution: an extra of rocketapp, `lake`, brings it along."""
 
@@ -118,7 +111,7 @@ def sql_problems(sink: Sink) -> Iterator[str]:
             yield f"{part!r} is too long"
 
 
-BUILT_IN: dict[str, Format] = {
+FORMATS: Mapping[str, Format] = {
     "parquet": Format(
         new_store=parquet,
         problems=path_problems,
@@ -138,24 +131,11 @@ BUILT_IN: dict[str, Format] = {
         library="sqlalchemy",
     ),
 }
-_registered: dict[str, Format] = {}
-
-
-def register_format(name: str, new_store: NewStore) -> None:
-    """Make `format=name` known to every sink of this process. Raises ValueError for a name that is taken."""
-    if name in BUILT_IN or (name in _registered and _registered[name].new_store is not new_store):
-        raise ValueError(f"format {name!r} is known already: give yours another name")
-    _registered[name] = Format(new_store=new_store)
-
-
-def known() -> dict[str, Format]:
-    """By name, those of other packages included."""
-    return {**BUILT_IN, **_registered}
 
 
 def library_problems(name: str) -> Iterator[str]:
     """What this format needs and is not installed."""
-    library = known()[name].library
+    library = FORMATS[name].library
     if library is not None and find_spec(library) is None:
         yield f"format={name!r} needs {library}: pip install 'rocketapp[lake]'"
 
@@ -163,15 +143,13 @@ def library_problems(name: str) -> Iterator[str]:
 def format_problems(sink: Sink) -> Iterator[str]:
     """Why its format cannot be, or cannot have what the options say, and what is wrong with the schema."""
     name, options = sink.options.format, sink.options
-    if name not in known():
-        yield f"format={name!r} is unknown: give {' or '.join(map(repr, sorted(known())))}"
     yield from library_problems(name)
     for option, formats in ONLY.items():
         if getattr(options, option) not in (None, ()) and name not in formats:
             yield f"{option}= is for {' or '.join(f'format={one!r}' for one in formats)}"
-    if options.options and name in BUILT_IN:
-        yield "options= is for a format of your own"
-    yield from known()[name].problems(sink)
+    if options.compact_every is not None and FORMATS[name].compaction:
+        yield f"compact_every= does nothing with format={name!r}: {FORMATS[name].compaction}"
+    yield from FORMATS[name].problems(sink)
     try:
         sink.columns()
     except TypeError as error:

@@ -38,6 +38,7 @@ from rocketapp_lake.columns import COORDINATES, nullable
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import sync
+from rocketapp_lake.store import Store
 from rocketapp_lake.writing import STORED, arranged
 
 if TYPE_CHECKING:
@@ -67,8 +68,8 @@ NEW = {
 """Properties of a table that is created here: what a commit writes does not grow with the number of commits."""
 
 
-class IcebergStore:
-    """One sink in one Iceberg table (rocketapp_lake.store.Store)."""
+class IcebergStore(Store):
+    """One sink in one Iceberg table."""
 
     def __init__(
         self,
@@ -164,10 +165,7 @@ class IcebergStore:
         _sync(table)
 
     def commits(self) -> Iterator[Commit]:
-        """Of all sinks of the table, those of each with the newest first, as far as snapshots have not expired.
-
-        Raises ValueError for a table that is not there.
-        """
+        """Raises ValueError for a table that is not there."""
         try:
             table = self._catalog.load_table(self.name)
         except (NoSuchTableError, NoSuchNamespaceError) as error:

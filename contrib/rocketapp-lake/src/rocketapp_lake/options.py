@@ -20,6 +20,7 @@ Evolution = Literal["fail", "add"]
 OnOffsetReset = Literal["fail", "new_epoch"]
 WrittenBy = Literal["spark", "arrow"]
 Until = Literal["now"]
+FormatName = Literal["parquet", "delta", "iceberg", "sql"]
 Transform = Callable[["pa.Table"], "pa.Table | None"]
 """The user's function of a sink: it takes the rows of a batch, and returns those to store."""
 TARGET_FILE_SIZE = 128 * 1024 * 1024
@@ -32,7 +33,7 @@ ONLY: Mapping[str, Sequence[str]] = {
     "url": ("sql",),
     "merge_on": ("sql",),
 }
-"""The formats in the box that take a keyword which not all of them take."""
+"""The formats that take a keyword which not all of them take."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,8 +43,7 @@ class SinkOptions:
     table: str | os.PathLike[str]
     """The place of the table: for Parquet and Delta a directory, for `"sql"` a name, for
     `"iceberg"` `catalog.namespace.table`. `{topic}` in it stands for the topic."""
-    format: str = "delta"
-    """`"parquet"`, `"delta"`, `"iceberg"`, `"sql"`, or a name that was given to `register_format`."""
+    format: FormatName = "delta"
     schema: Any = None
     """What bodies are decoded as: a dataclass, msgspec Struct (or a union of tagged ones), TypedDict, pydantic model or
     Protobuf class, a pyarrow schema, or Spark DDL; None stores bodies, tags and keys."""
@@ -91,8 +91,6 @@ class SinkOptions:
     """For `format="sql"`: the database, as SQLAlchemy takes it; None: `lake.database` of the settings."""
     merge_on: str | Sequence[str] | None = ()
     """For `format="sql"`: columns of a unique key; a row replaces the one with the same values."""
-    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """For a format of your own: what it takes beside these."""
 
     def __post_init__(self) -> None:
         for name in ("partition_by", "sort_by", "merge_on"):

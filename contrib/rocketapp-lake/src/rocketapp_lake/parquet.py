@@ -24,6 +24,7 @@ from urllib.parse import quote
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.staging import Staging, Write, make, place_of, sync
+from rocketapp_lake.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -33,8 +34,8 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
 """What `link` raises where there are none."""
 
 
-class ParquetStore:
-    """One sink in one directory (rocketapp_lake.store.Store)."""
+class ParquetStore(Store):
+    """One sink in one directory."""
 
     def __init__(self, path: str | os.PathLike[str], sink: str, *, write: Write | None = None) -> None:
         """`write`: what writes files; without it the store takes no rows, and completes nothing before it commits."""
@@ -99,7 +100,6 @@ class ParquetStore:
         return self._staging.sweep(older_than, lambda: {entry["batch"] for entry in self._newest_of_all()})
 
     def commits(self) -> Iterator[Commit]:
-        """Of all sinks of the directory, those of each with the newest first. It reads alone, and completes nothing."""
         for log in sorted((self.path / LOG).glob("*")):
             entries = (read(file) for file in sorted(log.glob("*.json"), reverse=True))
             yield from (decode(entry) for entry in entries if entry is not None)

@@ -23,6 +23,7 @@ from rocketapp_lake.declared import LONGEST_NAME
 from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
 from rocketapp_lake.sql_loading import Database, column_of, halved, loading_of
+from rocketapp_lake.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,8 +37,8 @@ class DatabaseError(RocketAppError):
     """The database cannot be reached, or has broken off: it may be asked again."""
 
 
-class SqlStore:
-    """One sink in one table (rocketapp_lake.store.Store)."""
+class SqlStore(Store):
+    """One sink in one table."""
 
     def __init__(self, table: str, sink: str, database: Database, *, merge_on: Sequence[str] = ()) -> None:
         """`table`: its name, with or without `schema.` in front. `merge_on`: columns by which rows replace others."""
@@ -79,7 +80,6 @@ class SqlStore:
         return found[0].batch if found else None
 
     def add_columns(self, columns: pa.Schema) -> None:
-        """For `evolution="add"` (rocketapp_lake.store.Growing)."""
         with self._told(), self._database.connected() as connection:
             table = self._found(connection)
             if table is None:
@@ -94,7 +94,6 @@ class SqlStore:
             self._table = None
 
     def commits(self) -> Iterator[Commit]:
-        """Of all sinks of the table, those of each with the newest first, as far as it keeps them."""
         return iter(self._commits(None, of_all=True))
 
     # Inside.

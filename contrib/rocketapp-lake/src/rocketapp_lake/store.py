@@ -8,12 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol
 
 from rocketapp_lake.records import Commit, Head
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did."""
+
+    before: int = 0
+    """Files that are gone."""
+    after: int = 0
+    """Files that hold their rows now."""
+    bytes: int = 0
+    """Of the new files."""
 
 
 class Store(Protocol):
@@ -42,52 +54,6 @@ class Store(Protocol):
         """The batch that has this number, or None; True to what `load` would say."""
         ...
 
-
-class Kept(Store, Protocol):
-    """A store whose table can be looked after by `rocketapp sink`."""
-
-    def commits(self) -> Iterator[Commit]:
-        """Of all sinks of the table, those of each with the newest first, as far as it keeps them. It reads alone."""
-        ...
-
-
-@runtime_checkable
-class Sweeps(Protocol):
-    """What a store has beside that if dying owners leave something behind in it. An optional part, as those below."""
-
-    def sweep(self, older_than: float) -> int:
-        """Remove what was begun more than this many seconds ago and never committed; how many batches that were."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction did."""
-
-    before: int = 0
-    """Files that are gone."""
-    after: int = 0
-    """Files that hold their rows now."""
-    bytes: int = 0
-    """Of the new files."""
-
-
-@runtime_checkable
-class Compacts(Protocol):
-    """What a store has beside that if it can put small files together. `isinstance` asks for it."""
-
-    def compact(self, target_file_size: int) -> Compacted:
-        """Put small files together into larger ones of at most that many bytes; rows and positions stay as they are.
-
-        It may run while others commit, here and in other processes; of two that compact at once one changes nothing.
-        """
-        ...
-
-
-@runtime_checkable
-class Growing(Protocol):
-    """A store whose table can get columns, for `evolution="add"`. A store without it refuses that option."""
-
     def add_columns(self, columns: pa.Schema) -> None:
         """Give the table these columns, which may be empty; before rows with them are committed.
 
@@ -96,3 +62,22 @@ class Growing(Protocol):
         Rows may lack columns of the table afterwards: they are empty there.
         """
         ...
+
+    def commits(self) -> Iterator[Commit]:
+        """Of all sinks of the table, those of each with the newest first, as far as it keeps them. It reads alone."""
+        ...
+
+    def sweep(self, older_than: float) -> int:
+        """Remove what was begun more than this many seconds ago and never committed; how many batches that were.
+
+        Nothing where dying owners leave nothing behind that a library would not remove.
+        """
+        return 0
+
+    def compact(self, target_file_size: int) -> Compacted:
+        """Put small files together into larger ones of at most that many bytes; rows and positions stay as they are.
+
+        It may run while others commit, here and in other processes; of two that compact at once one changes nothing.
+        Nothing for a format without compaction, which `formats.FORMATS` tells.
+        """
+        return Compacted()

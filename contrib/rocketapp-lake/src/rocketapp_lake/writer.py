@@ -23,7 +23,7 @@ from rocketapp_lake.errors import GapError, RefusedRowsError, SinkError, TooMany
 from rocketapp_lake.options import OnOffsetReset
 from rocketapp_lake.positions import Marks, Span, identified, last_of, lost
 from rocketapp_lake.records import Head
-from rocketapp_lake.store import Store, Sweeps
+from rocketapp_lake.store import Store
 from rocketapp_lake.worker import Worker
 
 log = logging.getLogger("rocketapp.lake")
@@ -279,12 +279,11 @@ class Writer:
             self._look()
             self._weigh()
         del batch  # it is large, and a sweep may take a while
-        if isinstance(self._store, Sweeps):
-            await self._sweep(self._store)
+        await self._sweep()
 
-    async def _sweep(self, store: Sweeps) -> None:
+    async def _sweep(self) -> None:
         try:
-            swept = await self._reader.run(partial(store.sweep, SWEEP_AFTER))
+            swept = await self._reader.run(partial(self._store.sweep, SWEEP_AFTER))
         except Exception as error:
             log.warning("sink %s: what was never published cannot be removed: %s", self.name, error)
             return

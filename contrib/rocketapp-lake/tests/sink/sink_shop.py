@@ -21,9 +21,6 @@ from sqlalchemy import create_engine, text
 from rocketapp import RocketApp
 from rocketapp.plugin import Surface, events, hookimpl
 from rocketapp_lake import LakePlugin
-from rocketapp_lake.declared import Sink
-from rocketapp_lake.formats import register_format
-from rocketapp_lake.parquet import ParquetStore
 
 
 @dataclass
@@ -44,14 +41,6 @@ def by_halves(rows: pa.Table, directory: Path) -> None:
         target = directory / f"half={half}"
         target.mkdir(parents=True)
         pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), target / "part.parquet")
-
-
-def arrow(sink: Sink, settings: Any, writer: Any) -> ParquetStore:
-    """A format of the tests' own: the Parquet directory by the simplest writer."""
-    return ParquetStore(sink.directory, sink.name, write=by_arrow)
-
-
-register_format("arrow", arrow)
 
 
 def lake_plugin() -> list[LakePlugin]:
@@ -94,7 +83,7 @@ class Shop:
 
     def __init__(self, topic: str, table: Path) -> None:
         self.topic, self.table, self.watch = topic, table, Watch()
-        self.options = {"table": table, "format": "arrow", "schema": Order, "flush_seconds": 0.2}
+        self.options = {"table": table, "format": "parquet", "schema": Order, "flush_seconds": 0.2}
 
     def app(self, **options: Any) -> Any:
         """With a sink from the topic into the table."""

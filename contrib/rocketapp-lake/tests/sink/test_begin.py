@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from store_suite import put
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
 from rocketapp_lake.bad_rows import BadTable, Guard
 from rocketapp_lake.batches import Buffer, Limits, Made
 from rocketapp_lake.committer import Attempt
-from rocketapp_lake.conformance import put
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import OnOffsetReset

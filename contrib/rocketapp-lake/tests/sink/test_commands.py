@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from store_suite import OTHER, put
 
 from rocketapp_lake.commands import command
-from rocketapp_lake.conformance import OTHER, put
 from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.staging import STAGING
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
@@ -20,22 +20,24 @@ from rocketapp_lake.errors import FencedError, GapError, SinkError
 from rocketapp_lake.options import Evolution
 from rocketapp_lake.positions import Span
 from rocketapp_lake.records import Commit, Head
+from rocketapp_lake.store import Store
 
 A, B = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
 
 @dataclass
-class MemoryTable:
+class MemoryTable(Store):
     """A table that fails as it is told, before it publishes or after."""
 
-    commits: list[tuple[Commit, pa.Table | None]] = field(default_factory=list)
+    made: list[tuple[Commit, pa.Table | None]] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     """Taken by each call: "" none, "before", "after", "silent" (says yes and does nothing)."""
+    added: list[list[str]] = field(default_factory=list)
 
     def load(self) -> Head:
-        if not self.commits:
+        if not self.made:
             return Head()
-        commit, _ = self.commits[-1]
+        commit, _ = self.made[-1]
         return Head(sequence=commit.sequence, batch=commit.batch, vector=commit.vector, schema=commit.schema)
 
     def check(self, rows: pa.Table) -> None:
@@ -45,18 +47,24 @@ class MemoryTable:
         fault = self.faults.pop(0) if self.faults else ""
         if fault == "before":
             raise ConnectionError("away")
-        if commit.sequence != len(self.commits) + 1:
+        if commit.sequence != len(self.made) + 1:
             raise FencedError("another owner")
         if fault != "silent":
-            self.commits.append((commit, rows))
+            self.made.append((commit, rows))
         if fault == "after":
             raise ConnectionError("no answer")
 
     def who_committed(self, sequence: int) -> str | None:
-        return self.commits[sequence - 1][0].batch if sequence <= len(self.commits) else None
+        return self.made[sequence - 1][0].batch if sequence <= len(self.made) else None
+
+    def add_columns(self, columns: pa.Schema) -> None:
+        self.added.append(columns.names)
+
+    def commits(self) -> Iterator[Commit]:
+        return (commit for commit, _ in reversed(self.made))
 
     def rows(self) -> list[tuple[int, int]]:
-        return [(row["queue"], row["at"]) for _, rows in self.commits if rows is not None for row in rows.to_pylist()]
+        return [(row["queue"], row["at"]) for _, rows in self.made if rows is not None for row in rows.to_pylist()]
 
 
 def to_table(batch: Batch) -> pa.Table:
@@ -75,17 +83,7 @@ def batch_of(queue: MessageQueue, start: int, end: int) -> Batch:
 
 
 @dataclass
-class GrowingTable(MemoryTable):
-    """Notes down what it is given."""
-
-    added: list[list[str]] = field(default_factory=list)
-
-    def add_columns(self, columns: pa.Schema) -> None:
-        self.added.append(columns.names)
-
-
-@dataclass
-class PickyTable(GrowingTable):
+class PickyTable(MemoryTable):
     """Takes no column that it lacks, as a database does."""
 
     def check(self, rows: pa.Table) -> None:
@@ -132,7 +130,7 @@ def test_a_batch_that_is_there_already_adds_no_commit() -> None:
     table = MemoryTable()
     through(table, batch_of(A, 0, 2))
     done = through(table, batch_of(A, 0, 2))
-    assert (done.batch, done.trimmed, len(table.commits)) == ("", 2, 1)
+    assert (done.batch, done.trimmed, len(table.made)) == ("", 2, 1)
 
 
 def test_a_lost_race_about_other_queues_commits_the_same_rows() -> None:
@@ -155,14 +153,14 @@ def test_rows_above_the_end_of_the_table_are_refused() -> None:
     through(table, batch_of(A, 0, 2))
     with pytest.raises(GapError, match="the table ends before #2, and these rows begin at #5"):
         attempt(table, batch_of(A, 5, 6)).run()
-    assert len(table.commits) == 1
+    assert len(table.made) == 1
 
 
 def test_a_batch_of_which_nothing_is_to_be_stored_moves_the_positions() -> None:
     table = MemoryTable()
     done = attempt(table, batch_of(A, 0, 2), lambda batch: None).run()
     assert (done.rows, dict(table.load().vector)) == (0, {A: 2})
-    assert [rows for _, rows in table.commits] == [None]
+    assert [rows for _, rows in table.made] == [None]
 
 
 def test_other_columns_than_those_of_the_table_are_refused_before_anything_is_published() -> None:
@@ -170,7 +168,7 @@ def test_other_columns_than_those_of_the_table_are_refused_before_anything_is_pu
     through(table, batch_of(A, 0, 1))
     with pytest.raises(SinkError, match=r"are \(text string\), and the table has \(queue int64, at int64\)"):
         attempt(table, batch_of(A, 1, 2), lambda batch: pa.table({"text": ["x"]})).run()
-    assert len(table.commits) == 1
+    assert len(table.made) == 1
 
 
 def with_note(batch: Batch) -> pa.Table:
@@ -188,7 +186,7 @@ def test_new_columns_are_added_before_their_rows_and_once() -> None:
 
 
 def test_an_older_version_of_the_app_goes_on_beside_a_newer_one() -> None:
-    table = GrowingTable()
+    table = MemoryTable()
     for number, rows in enumerate([to_table, with_note, to_table, with_note, to_table]):
         attempt(table, batch_of(A, number, number + 1), rows, evolution="add").run()
     assert table.rows() == [(0, at) for at in range(5)]
@@ -196,7 +194,7 @@ def test_an_older_version_of_the_app_goes_on_beside_a_newer_one() -> None:
 
 
 def test_a_race_with_a_newer_version_ends_with_the_columns_of_both() -> None:
-    table = GrowingTable()
+    table = MemoryTable()
     late = attempt(table, batch_of(B, 0, 1), to_table, evolution="add")
     attempt(table, batch_of(A, 0, 1), with_note, evolution="add").run()
     assert late.run(Head()).fenced == 1
@@ -226,12 +224,12 @@ def required(batch: Batch) -> pa.Table:
 def test_rows_that_the_table_cannot_take_stop_the_sink_before_anything_is_published(
     rows: Callable[[Batch], pa.Table], evolution: Evolution, problem: str
 ) -> None:
-    table = GrowingTable()
+    table = MemoryTable()
     through(table, batch_of(A, 0, 1))
     one = attempt(table, batch_of(A, 1, 2), rows, evolution=evolution)
     with pytest.raises(SinkError, match=problem):
         one.run()
-    assert (len(table.commits), table.added) == (1, [])
+    assert (len(table.made), table.added) == (1, [])
 
 
 def test_what_remains_after_a_queue_was_given_up_is_committed() -> None:

@@ -10,16 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import sink_shop
-from sink_shop import Order, Shop, all_rows, arrow, by_arrow, lake_plugin, until
+from sink_shop import Order, Shop, all_rows, lake_plugin, until
 
 from rocketapp import RocketApp, SetupError
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of
 from rocketapp.testing.broker import serving
 from rocketapp_lake import sink
-from rocketapp_lake.declared import Sink
-from rocketapp_lake.formats import register_format
-from rocketapp_lake.parquet import LOG, ParquetStore
+from rocketapp_lake.parquet import LOG
 from tests.cases import cases
 
 
@@ -30,34 +28,27 @@ class Tree:
     above: Tree | None = None
 
 
-def picky(sink: Sink, settings: Any, writer: Any) -> ParquetStore:
-    if (zone := sink.options.options.get("zone")) not in ("north", "south"):
-        raise ValueError("the zone is north or south")
-    return ParquetStore(Path(sink.directory) / zone, sink.name, write=by_arrow)
-
-
-register_format("picky", picky)
-
-
 @cases(
     "options, problem",
     [
-        ({"format": "csv"}, "format='csv' is unknown: give 'arrow' or 'delta' or "),
+        ({"format": "csv"}, "format='csv' is unknown: give 'parquet' or 'delta' or "),
         ({"flush_row": 5}, "flush_row= is unknown: flush_rows= is meant?"),
         ({"zone": 5}, "zone= is unknown"),
-        ({"format": "delta", "options": {"zone": "north"}}, "options= is for a format of your own"),
         ({"table": "s3://bucket/orders", "format": "parquet"}, "on a local or network file system"),
         ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
         ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
-        ({"partition_by": "day"}, "partition_by= is for format='parquet' or format='delta' or format='iceberg'"),
+        (
+            {"partition_by": "day", "format": "sql"},
+            "partition_by= is for format='parquet' or format='delta' or format='iceberg'",
+        ),
         ({"partition_by": "id", "format": "parquet"}, "partition_by='id': format='parquet' has 'day' or 'hour'"),
         ({"partition_by": "bucket(4, id)", "format": "delta"}, "format='delta' has columns, 'day' and 'hour'"),
         ({"partition_by": "no(id)", "format": "iceberg", "table": "a.b.c"}, "give a column, or a transform of one"),
         ({"partition_by": 5, "format": "delta"}, "partition_by=5: give names of columns"),
         ({"schema": int}, "has no fields"),
         ({"on_offset_reset": "last"}, "on_offset_reset='last' is unknown: give 'fail' or 'new_epoch'"),
-        ({"sort_by": "id"}, "sort_by= is for format='parquet' or format='delta' or format='iceberg'"),
+        ({"sort_by": "id", "format": "sql"}, "sort_by= is for format='parquet' or format='delta' or format="),
         ({"sort_by": [5], "format": "parquet"}, "sort_by=(5,): give names of columns"),
         (
             {"written_by": "duckdb", "format": "delta"},
@@ -99,24 +90,9 @@ def test_a_sink_without_a_table_says_so(options: dict[str, Any], problem: str) -
 
 def test_sort_by_with_the_value_none_is_as_left_out(tmp_path: Path) -> None:
     app = RocketApp("shop", plugins=lake_plugin())
-    sink(app, "orders", table=tmp_path, format="arrow", sort_by=None)
+    sink(app, "orders", table=tmp_path, format="parquet", sort_by=None)
     with pytest.raises(SetupError, match="the same name and table"):
-        sink(app, "orders", table=tmp_path, format="arrow")
-
-
-async def test_what_a_format_of_ones_own_refuses_is_told_with_the_place_of_the_sink(shop: Shop) -> None:
-    with pytest.raises(SetupError, match="the zone is north or south") as caught:
-        async with shop.app(format="picky"):
-            pass
-    assert caught.value.place.startswith(sink_shop.__file__)
-
-
-async def test_a_format_of_ones_own_is_given_the_options_that_are_for_it(shop: Shop) -> None:
-    async with shop.app(format="picky", options={"zone": "south"}) as app:
-        await shop.send(app, [1])
-        shop.table /= "south"
-        await shop.has(1)
-    assert [row["id"] for row in shop.rows()] == [1]
+        sink(app, "orders", table=tmp_path, format="parquet")
 
 
 def test_a_format_whose_library_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +131,7 @@ def test_of_several_topics_each_has_a_table_of_its_own_or_all_have_one(tmp_path:
 async def test_several_topics_land_in_one_table_by_one_function(shop: Shop) -> None:
     other, topic = f"{shop.topic}-other", shop.topic
     shop.topic = [topic, other]  # type: ignore[assignment]
-    app = shop.app(format="arrow")
+    app = shop.app(format="parquet")
     shop.decorate(lambda batch: batch.select(["id", "_rmq_topic"]))
     async with app:
         await app.publish_many(topic, [Order(1, "here")])
@@ -177,7 +153,7 @@ async def test_the_sinks_of_two_clusters_do_not_take_each_others_messages(shop: 
         app: Any = RocketApp("shop", plugins=lake_plugin(), clusters={"west": west})
         for place, cluster in (("here", None), ("west", "west")):
             table = tmp_path / place
-            sink(app, shop.topic, table=table, format="arrow", schema=Order, flush_seconds=0.2, cluster=cluster)
+            sink(app, shop.topic, table=table, format="parquet", schema=Order, flush_seconds=0.2, cluster=cluster)
         async with app:
             await app.publish_many(shop.topic, [Order(1, "here")])
             await app.publish_many(shop.topic, [Order(2, "west")], cluster="west")
@@ -221,11 +197,6 @@ def test_a_function_that_cannot_work_is_refused(function: Any, problem: str) -> 
     shop.app()
     with pytest.raises(SetupError, match=problem):
         shop.decorate(function)
-
-
-def test_the_name_of_a_known_format_is_not_given_away() -> None:
-    with pytest.raises(ValueError, match="format 'parquet' is known already"):
-        register_format("parquet", arrow)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from deltalake import DeltaTable, Field, Schema, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.schema import PrimitiveType
 from sink_shop import Order, lake_plugin, until
+from store_suite import OTHER, QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
 from rocketapp import RocketApp
 from rocketapp_lake import sink
 from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.commands import command
-from rocketapp_lake.conformance import OTHER, QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore, transaction_of
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Head
@@ -81,7 +81,7 @@ def test_the_directory_of_a_parquet_sink_is_not_made_a_delta_table(table: Lake) 
         table.store("one").load()
 
 
-class TestDelta(StoreSuite, GrowingSuite):
+class TestDelta(StoreSuite):
     """The suites of all stores."""
 
 

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-import pytest
-from sink_shop import Order, Shop, until
-
-from rocketapp import SetupError
-from rocketapp_lake import register_format
-from rocketapp_lake.parquet import ParquetStore
+from sink_shop import Shop, until
 
 
 @dataclass
@@ -63,24 +57,3 @@ async def test_a_version_that_may_not_grow_stands_still_until_the_new_one_takes_
         await until(lambda: bool(shop.watch.reasons()))
     async with shop.app(schema=OrderWithNote, evolution="add"):
         await shop.has(1, 2, 3)
-
-
-class Fixed:
-    """A store that cannot grow."""
-
-    def __init__(self, store: ParquetStore) -> None:
-        self.load, self.check, self.commit = store.load, store.check, store.commit
-        self.who_committed = store.who_committed
-
-
-def fixed(sink: Any, settings: Any, writer: Any) -> Fixed:
-    return Fixed(ParquetStore(sink.directory, sink.name, write=lambda rows, directory: None))
-
-
-register_format("fixed", fixed)
-
-
-async def test_a_store_that_cannot_grow_refuses_as_the_app_starts(shop: Shop) -> None:
-    with pytest.raises(SetupError, match="format='fixed' has no add_columns"):
-        async with shop.app(format="fixed", schema=Order, evolution="add"):
-            raise AssertionError("it started")

@@ -21,12 +21,12 @@ from pyiceberg.table import Table, Transaction
 from pyiceberg.transforms import DayTransform, parse_transform
 from pyiceberg.types import StringType
 from sink_shop import Order, lake_plugin, until
+from store_suite import OTHER, QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
 from rocketapp import RocketApp
 from rocketapp_lake import iceberg, sink
 from rocketapp_lake.commands import command
 from rocketapp_lake.committer import rebase
-from rocketapp_lake.conformance import OTHER, QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.iceberg import IcebergStore, partition_of
 from rocketapp_lake.records import Head
@@ -119,7 +119,7 @@ def closed(lake: Lake) -> Iterator[Lake]:
         catalog.engine.dispose()
 
 
-class TestIceberg(StoreSuite, GrowingSuite):
+class TestIceberg(StoreSuite):
     """The suites of all stores."""
 
 

@@ -12,9 +12,9 @@ import s3
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from sink_shop import Shop, until
+from store_suite import QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
 from rocketapp import ConfigError, SetupError
-from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.errors import FencedError
 from rocketapp_lake.settings import LakeConfig, storage_of
@@ -52,7 +52,7 @@ def table(endpoint: str) -> Place:
     return Place(endpoint, uuid4().hex)
 
 
-class TestDeltaInS3(StoreSuite, GrowingSuite):
+class TestDeltaInS3(StoreSuite):
     """The suites of all stores."""
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from sink_shop import all_rows, by_arrow, by_halves
+from store_suite import QUEUE, Span, StoreSuite, commit_of, put
 
-from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.records import Head
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Directory:
     return Directory(tmp_path / "table")
 
 
-class TestParquet(StoreSuite, GrowingSuite):
+class TestParquet(StoreSuite):
     """The suite of all stores."""
 
 

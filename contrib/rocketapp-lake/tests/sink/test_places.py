@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from sink_shop import all_rows, by_arrow
+from store_suite import put
 
-from rocketapp_lake.conformance import put
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.delta import DeltaStore
-from rocketapp_lake.formats import BUILT_IN
+from rocketapp_lake.formats import FORMATS
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.settings import LakeConfig
 from rocketapp_lake.store import Store
@@ -44,5 +44,5 @@ def test_a_store_is_opened_where_its_sink_was_declared(
     monkeypatch.chdir(tmp_path)
     sink = Sink.of("shop", "orders", {"table": "table", "format": format, "name": "one"}, "here")
     monkeypatch.chdir("elsewhere")
-    put(BUILT_IN[format].new_store(sink, LakeConfig(), None), "a", 0)
+    put(FORMATS[format].new_store(sink, LakeConfig(), None), "a", 0)
     assert len(list((tmp_path / "table").glob("*.parquet"))) == 1

@@ -12,8 +12,8 @@ import polars
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
+from store_suite import put
 
-from rocketapp_lake.conformance import put
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.iceberg import IcebergStore
 from rocketapp_lake.options import TARGET_FILE_SIZE

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pieces import halves
+from store_suite import OTHER, QUEUE, commit_of, put
 
 from rocketapp import MessageQueue
 from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.commands import command, queue_from
 from rocketapp_lake.committer import Attempt, rebase
-from rocketapp_lake.conformance import OTHER, QUEUE, commit_of, put
 from rocketapp_lake.errors import GapError
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.positions import Span

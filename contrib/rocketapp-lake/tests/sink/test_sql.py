@@ -19,12 +19,12 @@ import sqlalchemy as sa
 from click.testing import CliRunner
 from pieces import items
 from sink_shop import Watch, lake_plugin, until
+from store_suite import QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
 from rocketapp import Message, RocketApp, SetupError
 from rocketapp_lake.batches import Batch, Made
 from rocketapp_lake.commands import command
 from rocketapp_lake.committer import Attempt
-from rocketapp_lake.conformance import QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.errors import FencedError, RefusedRowsError, SinkError
 from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.sql import DatabaseError, SqlStore
@@ -91,7 +91,7 @@ def shop(request: pytest.FixtureRequest) -> Shop:
     return Shop(MAKERS["postgresql"](request))
 
 
-class TestSql(StoreSuite, GrowingSuite):
+class TestSql(StoreSuite):
     """The suites of all stores."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from store_suite import commit_of
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
@@ -22,7 +23,6 @@ from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_lake.bad_rows import EARLIER, BadTable
 from rocketapp_lake.batches import Buffer, Limits
 from rocketapp_lake.committer import Attempt
-from rocketapp_lake.conformance import commit_of
 from rocketapp_lake.counts import Counts
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.positions import Span

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from store_suite import OTHER, QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
-from rocketapp_lake.conformance import OTHER, QUEUE, GrowingSuite, Span, StoreSuite, commit_of, put, rows_of
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_pyspark.session import Spark
@@ -42,7 +42,7 @@ def table(spark: SparkSession, tmp_path: Path) -> Lake:
     return Lake(tmp_path / "table")
 
 
-class TestDeltaBySpark(StoreSuite, GrowingSuite):
+class TestDeltaBySpark(StoreSuite):
     """The suite of all stores."""
 
 

@@ -12,8 +12,8 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
+from store_suite import OTHER, put
 
-from rocketapp_lake.conformance import OTHER, put
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.iceberg import IcebergStore
 from rocketapp_lake.store import Store

@@ -1,14 +1,8 @@
-"""What every store has to show. For authors of stores: inherit from the suite in a test module of pytest.
-
-    from rocketapp_lake.conformance import StoreSuite
-
-    class TestMine(StoreSuite):
-        @pytest.fixture
-        def table(self, tmp_path):
-            return MyTable(tmp_path)
+"""What every store has to show: the tests of a format inherit from the suite, and have a fixture `table`.
 
 `table.store(sink)` opens a store on the same table, as another process would; `table.rows()` reads, without it, what a
-reader of the table sees, as dictionaries. Rows have the columns `id` (int64) and `text` (string).
+reader of the table sees, as dictionaries: None for a column that a row does not have. Rows have the columns `id`
+(int64) and `text` (string).
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ from rocketapp_lake.committer import fingerprint
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.positions import Span, advanced
 from rocketapp_lake.records import Commit, Head, Kind
-from rocketapp_lake.store import Growing, Store
+from rocketapp_lake.store import Store
 
 QUEUE, OTHER = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
 
@@ -68,7 +62,7 @@ def put(store: Store, batch: str, *numbers: int, queue: MessageQueue = QUEUE, si
 
 
 class StoreSuite:
-    """Inherit from it, and give it a fixture `table`."""
+    """A table that several owners write, one call after the other or at once."""
 
     def seen(self, table: Table) -> list[int]:
         """The ids that a reader sees, in order, each as often as it is there."""
@@ -171,15 +165,6 @@ class StoreSuite:
         put(table.store("one"), "b", 1)
         assert self.seen(table) == [1]
 
-
-class GrowingSuite:
-    """For stores with `add_columns`: inherit from it beside StoreSuite, with the same fixture `table`.
-
-    `table.rows()` gives None for a column that a row does not have.
-    """
-
-    MORE = pa.schema([pa.field("note", pa.string())])
-
     def test_a_column_is_added_once_by_any_process_and_moves_no_position(self, table: Table) -> None:
         store = table.store("one")
         put(store, "a", 0)
@@ -206,8 +191,7 @@ class GrowingSuite:
         assert table.store("two").load().sequence == 1
 
     def add(self, store: Store) -> None:
-        assert isinstance(store, Growing)
-        store.add_columns(self.MORE)
+        store.add_columns(pa.schema([pa.field("note", pa.string())]))
 
     def put_more(self, store: Store, batch: str, number: int) -> None:
         rows = rows_of(number).append_column("note", pa.array([f"note {number}"]))
