@@ -219,12 +219,20 @@ class Broker:
         )
         if self.master is not None or core.store.is_copy:
             replication = ReplicationProcessor(core, self.master, self._flusher, self._log_address)
-            table |= table_of(replication, tasks=self._tasks)
+            table |= self.table_of(replication)
         return self._flusher.holding(of_slave(table) if core.store.is_copy else table)
 
     def access_table(self, permissions: Permissions) -> dict[int, Served]:
         """The processors that show and change who may do what."""
-        return table_of(AccessProcessor(permissions, self._flusher), tasks=self._tasks)
+        return self.table_of(AccessProcessor(permissions, self._flusher))
+
+    def table_of(self, processor: object) -> dict[int, Served]:
+        """What a processor answers that is no part of the broker, and uses its disk."""
+        return table_of(processor, tasks=self._tasks)
+
+    async def run(self, work: Callable[[], object]) -> None:
+        """Run disk work where the event loop does not wait for it."""
+        await self._flusher.run(work)
 
     def connection_lost(self, connection: Connection) -> None:
         self._pulls.held.forget(connection)

@@ -107,7 +107,7 @@ class EmbeddedBroker:
             raise
         self._broker = broker
         try:
-            texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe))
+            texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe), broker.run)
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
             self._permissions = permissions
             brokers = BrokerTable(
@@ -182,7 +182,7 @@ class EmbeddedBroker:
         self, broker: Broker, texts: KvConfig, permissions: Permissions | None, brokers: BrokerTable
     ) -> Listener:
         check = None if permissions is None else permissions.check
-        tables = [broker.table(), table_of(NameServer(brokers), texts)]
+        tables = [broker.table(), table_of(NameServer(brokers)), broker.table_of(texts)]
         if permissions is not None:
             tables.append(broker.access_table(permissions))
         if broker.master is not None or self._config.registrations:

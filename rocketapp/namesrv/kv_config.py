@@ -1,12 +1,14 @@
 """Texts that administrators keep in the name server: by namespace and key.
 
 Codes PUT_KV_CONFIG 100, GET_KV_CONFIG 101, DELETE_KV_CONFIG 102, GET_KVLIST_BY_NAMESPACE 219 (Java: KVConfigManager).
-Each change is on disk before it is answered, in the form of Java's kvConfig.json.
+Each change is on disk before it is answered, in the form of Java's kvConfig.json. One is made after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -33,8 +35,10 @@ class KvFile(Protocol):
 class KvConfig:
     """The namespaces with their keys and values."""
 
-    def __init__(self, file: KvFile) -> None:
-        self._file = file
+    def __init__(self, file: KvFile, run: Callable[[Callable[[], object]], Awaitable[None]]) -> None:
+        """`run`: runs work where the event loop does not wait for the disk."""
+        self._file, self._run = file, run
+        self._is_changing = asyncio.Lock()
         saved = (file.load() or {}).get("configTable") or {}
         self._table = {
             str(space): {str(key): str(value) for key, value in keys.items()} for space, keys in saved.items()
@@ -45,10 +49,7 @@ class KvConfig:
 
     @answers(RequestCode.PUT_KV_CONFIG, needs=CHANGE_CLUSTER)
     def put(self, connection: Connection, command: Command) -> Answer:
-        space, key = _place(command)
-        value = read.text(command.fields, "value")
-        keys = {**self._table.get(space, {}), key: value}
-        return self._change({**self._table, space: keys})
+        return self._change(*_place(command), read.text(command.fields, "value"))
 
     @answers(RequestCode.GET_KV_CONFIG, needs=SEE_CLUSTER)
     def get(self, connection: Connection, command: Command) -> Answer:
@@ -60,10 +61,7 @@ class KvConfig:
 
     @answers(RequestCode.DELETE_KV_CONFIG, needs=CHANGE_CLUSTER)
     def delete(self, connection: Connection, command: Command) -> Answer:
-        space, key = _place(command)
-        keys = {name: value for name, value in self._table.get(space, {}).items() if name != key}
-        table = {**self._table, space: keys}
-        return self._change({name: keys for name, keys in table.items() if keys})
+        return self._change(*_place(command), None)
 
     @answers(RequestCode.GET_KVLIST_BY_NAMESPACE, needs=SEE_CLUSTER)
     def all_of(self, connection: Connection, command: Command) -> Answer:
@@ -72,14 +70,19 @@ class KvConfig:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {space}")
         return msgspec.json.encode({"table": self._table[space]})
 
-    def _change(self, table: dict[str, dict[str, str]]) -> bytes:
-        if len(msgspec.json.encode(table)) > MOST_BYTES:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the name server keeps {MOST_BYTES} bytes of such texts")
-        try:
-            self._file.save({"configTable": table})
-        except OSError as error:
-            raise StoreError(f"kvConfig.json cannot be written: {error}") from error
-        self._table = table
+    async def _change(self, space: str, key: str, value: str | None) -> bytes:
+        """Let this key have that value, or none."""
+        async with self._is_changing:
+            keys = {**self._table.get(space, {}), key: value}
+            changed = {name: text for name, text in keys.items() if text is not None}
+            table = {name: texts for name, texts in {**self._table, space: changed}.items() if texts}
+            if len(msgspec.json.encode(table)) > MOST_BYTES:
+                raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the name server keeps {MOST_BYTES} bytes of such texts")
+            try:
+                await self._run(partial(self._file.save, {"configTable": table}))
+            except OSError as error:
+                raise StoreError(f"kvConfig.json cannot be written: {error}") from error
+            self._table = table
         return DONE
 
 

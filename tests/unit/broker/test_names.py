@@ -8,6 +8,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from rocketapp.broker.store.config_files import TOPICS
 from rocketapp.broker.store.files import Bytes, DirectoryFiles, File, MemoryFiles, read_whole
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -213,3 +215,25 @@ async def test_a_configuration_that_cannot_be_written_is_refused_and_others_are_
         assert (await client.send("orders")).code == ResponseCode.SUCCESS
         config = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"})
         assert config.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def test_texts_of_the_name_server_are_written_beside_the_loop_one_after_the_other(tmp_path: Path) -> None:
+    async def story() -> None:
+        disk = Disk(str(tmp_path))
+        broker = Running(disk)  # type: ignore[arg-type]
+        await broker.start()
+        client = await broker.client()
+        place = {"namespace": "ORDER_TOPIC_CONFIG"}
+        disk.threads.clear()
+        puts = [
+            asyncio.ensure_future(client.ask(RequestCode.PUT_KV_CONFIG, {**place, "key": key, "value": "broker-a:4"}))
+            for key in ("orders", "bills")
+        ]
+        assert [(await put).code for put in puts] == [ResponseCode.SUCCESS] * 2
+        assert disk.threads
+        assert threading.get_ident() not in disk.threads
+        texts = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, place)
+        assert list(msgspec.json.decode(texts.body)["table"]) == ["orders", "bills"]
+        await broker.broker.stop()
+
+    asyncio.run(story())
