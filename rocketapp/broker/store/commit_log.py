@@ -13,7 +13,7 @@ import contextlib
 from typing import NamedTuple
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, read_readable
-from rocketapp.broker.store.stored import blank
+from rocketapp.broker.store.stored import blank, is_empty
 from rocketapp.errors import ConfigError, StoreError
 
 DIRECTORY, ASIDE = "commitlog", "cut"
@@ -283,9 +283,9 @@ class CommitLog:
 
     def _put_aside(self, start: int) -> None:
         """Move a segment out of the log; remove it if nothing was written at its start."""
-        is_empty = not self.read(start, _CHUNK_BYTES).strip(b"\0")
+        is_unused = is_empty(self.read(start, _CHUNK_BYTES))
         self._reading.forget(segment_name(start))
-        if is_empty:
+        if is_unused:
             self._files.remove(segment_name(start))
             self._files.sync_directory(DIRECTORY)
             return
@@ -299,7 +299,7 @@ class CommitLog:
             start, limit = position, self.segment_end(position)
             while position < limit:
                 chunk = self.read(position, min(_CHUNK_BYTES, limit - position))
-                if chunk.strip(b"\0"):
+                if not is_empty(chunk):
                     copy.write(chunk.rstrip(b"\0"), position - start)
                 position += len(chunk)
             copy.sync()

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queues import ConsumeQueues, stored_at
-from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, candidates, parse
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, candidates, is_empty, parse
 from rocketapp.model.event import LogCut, LoopFailed, Observe, RecordDamaged, StoreRecovered, unobserved
 
 _CHUNK_BYTES = 1 << 20
@@ -51,7 +51,7 @@ def _synced(log: CommitLog, flushed: int | None, *, has_unsynced_segment: bool) 
     start = log.files_end
     while start > log.min_position:
         start = log.segment_start(start - 1)
-        if log.read(start, HEAD_BYTES).strip(b"\0"):
+        if not is_empty(log.read(start, HEAD_BYTES)):
             break
     if has_unsynced_segment and start > log.min_position:
         start = log.segment_start(start - 1)
@@ -126,7 +126,7 @@ class Scan:
             stored = parse(log.read(position, size), 0, position, check_body=position >= self._synced)
             if stored is not None and not self._is_torn(stored):
                 return stored
-        if position >= self._synced and not log.read(position, _CHUNK_BYTES).rstrip(b"\0"):
+        if position >= self._synced and is_empty(log.read(position, _CHUNK_BYTES)):
             return 0
         return self._step_over(position, size)
 

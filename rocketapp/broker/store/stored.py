@@ -92,9 +92,16 @@ def parse(data: bytes, at: int, physical: int, *, check_body: bool = True) -> St
     return Stored(physical, size, name, queue_id, queue_offset, sys_flag, stored_ms, raw_properties, body)
 
 
+def is_empty(data: bytes) -> bool:
+    """Whether nothing was written there. The unused end of a segment is long, and no search is as fast as this."""
+    return data == bytes(len(data))
+
+
 def candidates(data: bytes, at: int = 0) -> list[int]:
     """Where a record or a blank may begin from `at` on: four bytes before each magic number."""
-    found = []
+    found = list[int]()
+    if is_empty(data):
+        return found
     for magic in _MAGICS:
         place = data.find(magic, at + 4)
         while place >= 0:

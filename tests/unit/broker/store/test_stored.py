@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rocketapp.broker.store.stored import (
@@ -8,6 +10,7 @@ from rocketapp.broker.store.stored import (
     announced_size,
     blank,
     blank_at,
+    candidates,
     is_sound,
     parse,
     stored_ms_of,
@@ -16,6 +19,7 @@ from rocketapp.model.names import SCHEDULE_TOPIC
 from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, encode_record
 from tests.cases import cases
 from tests.unit.broker.memory import kept_by
+from tests.unit.cpu import cheapest
 
 GOLDEN = bytes.fromhex(
     "000000d1daa320a73610a68600000000000000000000000000000000000000000000000000000000000001a1f872fd4b7f0000010000cce8"
@@ -33,6 +37,19 @@ def test_a_record_of_apache_is_understood() -> None:
     assert TagsCodes().of("T1", 0, stored.raw_properties, stored.stored_ms) == 0x27A807
     assert stored_ms_of(GOLDEN) == 1795169648042
     assert is_sound(GOLDEN, 0, (0, 0, 209), 0, b"T1")
+
+
+def test_the_unused_end_of_a_segment_is_searched_in_no_time() -> None:
+    unused = bytes(1 << 20)
+
+    def search() -> float:
+        began = time.process_time()
+        for _ in range(256):
+            assert candidates(unused) == []
+        return time.process_time() - began
+
+    assert cheapest(search, within=0.2) < 0.2, "of 256 MiB"
+    assert candidates(unused[:4096] + GOLDEN) == [4096]
 
 
 def test_no_record_is_taken_for_whole_before_its_last_byte() -> None:
