@@ -1,46 +1,43 @@
 """The cluster that a command talks to: the settings' name server, or the embedded broker of this folder.
 
-What administrators' commands have in common stands here as well: their options, and how a cluster of which brokers are
-silent is told.
+How a cluster of which brokers are silent is told stands here as well.
 """
 
 from __future__ import annotations
 
-import functools
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from rocketapp.cli.failure import DONE, FAILED, CommandError, print_failure
-from rocketapp.cli.options import here_options, json_option, settings_here
+from rocketapp.admin.cluster import AdminCluster
+from rocketapp.app.settings import Settings
+from rocketapp.cli.failure import FAILED, CommandError, print_failure
+from rocketapp.cli.loop import run_in_loop
+from rocketapp.cli.options import SILENT, settings_here
+from rocketapp.client.instance import ClientInstance
+from rocketapp.clock import SystemClock
+from rocketapp.config.producer import ProducerConfig
+from rocketapp.embedded.running import find_serving
+from rocketapp.errors import ConfigError, KeysRefused, RocketAppError
+from rocketapp.model.subscription import Subscription
+from rocketapp.producer.producer import Producer
+from rocketapp.transport.tcp import dial_tcp
 
 if TYPE_CHECKING:
-    from rocketapp.admin.cluster import AdminCluster
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
-    from rocketapp.client.instance import ClientInstance
-    from rocketapp.config.producer import ProducerConfig
-    from rocketapp.model.subscription import Subscription
-    from rocketapp.producer.producer import Producer
     from rocketapp.scripts.sync_client import SyncClient
 
-
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
-_SILENT = "rocketapp.silent"
-"""Set in the context of a command that went without a broker."""
 
 
 async def find_name_server(settings: Settings) -> str:
     """Its address. Raises CommandError when neither settings nor a running embedded broker name one."""
-    from rocketapp.embedded.running import find_serving
-
     if settings.client.name_server:
         return settings.client.name_server
     directory = Path(settings.broker.dir)
@@ -56,10 +53,6 @@ async def find_name_server(settings: Settings) -> str:
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
     """A client of that cluster, for as long as the command needs it. Raises ConfigError for keys that it refuses."""
-    from rocketapp.client.instance import ClientInstance
-    from rocketapp.clock import SystemClock
-    from rocketapp.transport.tcp import dial_tcp
-
     config = replace(settings.client, name_server=await find_name_server(settings))
     with _connecting():
         client = ClientInstance(
@@ -77,8 +70,6 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
 @contextmanager
 def _connecting() -> Iterator[None]:
     """Within: the name server is dialled. Raises ConfigError for settings that are wrong, else CommandError."""
-    from rocketapp.errors import ConfigError, RocketAppError
-
     try:
         yield
     except ConfigError:
@@ -93,7 +84,6 @@ def client_here(producer_group: str = "") -> Iterator[SyncClient]:
 
     Raises ConfigError for keys that the cluster refuses.
     """
-    from rocketapp.cli.loop import run_in_loop
     from rocketapp.scripts.sync_client import SyncClient
 
     settings = settings_here()
@@ -108,9 +98,6 @@ def client_here(producer_group: str = "") -> Iterator[SyncClient]:
 
 def producer_of(client: ClientInstance, config: ProducerConfig, group: str) -> Producer:
     """A producer of the command's own; `group` is the name under which brokers know it."""
-    from rocketapp.clock import SystemClock
-    from rocketapp.producer.producer import Producer
-
     clock, chance = SystemClock(), random.Random()
     return Producer(client=client, config=config, group=group, clock=clock, random=chance)
 
@@ -127,20 +114,6 @@ def clusters_of(
         yield cluster, replace(settings, client=client), [one for one in subscriptions if one.cluster == cluster]
 
 
-def cluster_options(command: F) -> F:
-    """--json, and for `ask_cluster` --name-server and --settings.
-
-    A command that shows a part of the cluster alone, because brokers are silent, fails.
-    """
-
-    @functools.wraps(command)
-    def told(**options: Any) -> int:
-        code: int = command(**options)
-        return FAILED if code == DONE and _SILENT in click.get_current_context().meta else code
-
-    return here_options(json_option(cast(F, told)))
-
-
 def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
     """What `work` returns. Raises CommandError with exit code 1 for a refusal or an answer that never came."""
     return run_on(settings_here(), work)
@@ -148,9 +121,6 @@ def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
 
 def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
     """The same with settings that were read before."""
-    from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.errors import KeysRefused, RocketAppError
 
     async def run() -> T:
         async with connected(settings) as client:
@@ -175,7 +145,7 @@ def _tell_silent(cluster: AdminCluster) -> None:
         as_json = context is not None and bool(context.params.get("as_json"))
         print_failure(text, code=FAILED, as_json=as_json)
     if context is not None and cluster.silent:
-        context.meta[_SILENT] = True
+        context.meta[SILENT] = True
 
 
 def local_time(stored_ms: int) -> str:

@@ -1,8 +1,7 @@
 """The command `rocketapp`: which commands there are, and how they end.
 
-A command's module is imported when the command is called, and imports its rooms
-inside its function: `rocketapp run` is measured from the process's start to the
-first message.
+A command's module, with the rooms that it needs, is imported when the command is
+called: `rocketapp run` is measured from the process's start to the first message.
 """
 
 from __future__ import annotations
@@ -28,25 +27,26 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 COMMANDS = {
-    "run": "run:command",
-    "new": "new:command",
-    "broker": "broker:command",
-    "send": "send:command",
-    "tail": "messages:tail_command",
-    "routes": "app:routes_command",
-    "config": "app:config_command",
-    "docs": "docs:command",
-    "check": "check:command",
-    "doctor": "doctor:command",
-    "plugins": "app:plugins_command",
-    "topic": "admin:topic_commands",
-    "group": "admin:group_commands",
-    "offset": "admin:offset_commands",
-    "dlq": "dlq:command",
-    "message": "messages:message_command",
-    "completion": "completion:command",
+    "run": ("run:command", "Consume messages with APP until a signal."),
+    "new": ("new:command", "Make a project in DIR, with tests that pass."),
+    "broker": ("broker:command", "Run the embedded broker alone."),
+    "send": ("send:command", "Send BODY to TOPIC."),
+    "tail": ("messages:tail_command", "Show the messages of TOPIC as they come."),
+    "routes": ("app:routes_command", "Show what APP subscribes, and how failures go."),
+    "config": ("app:config_command", "Show every setting of APP, and where its value comes from."),
+    "docs": ("docs:command", "Describe APP as an AsyncAPI 3 document."),
+    "check": ("check:command", "Compare APP with the members of its groups."),
+    "doctor": ("doctor:command", "Say why APP stands still, and what mends it."),
+    "plugins": ("app:plugins_command", "Show the plugins, and what stands around each handler."),
+    "topic": ("admin:topic_commands", "Show and create topics."),
+    "group": ("admin:group_commands", "Show consumer groups and their members."),
+    "offset": ("admin:offset_commands", "Show and reset the offsets of a group."),
+    "dlq": ("dlq:command", "Show dead letters, try them, and replay them."),
+    "message": ("messages:message_command", "Show messages by their id or a key."),
+    "completion": ("completion:command", "Print what makes a SHELL complete commands."),
 }
-"""Name of a command -> module of `rocketapp.cli.commands` and what is the command there."""
+"""Name of a command -> module of `rocketapp.cli.commands` and what is the command there, and its help: in a list of
+all commands none is imported."""
 PLUGIN_COMMANDS = "rocketapp.commands"
 """The group of entry points by which plugins add click commands.
 
@@ -65,7 +65,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return _load_command(cmd_name)
-        module, _, name = COMMANDS[cmd_name].partition(":")
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
         found: click.Command = getattr(importlib.import_module(f"rocketapp.cli.commands.{module}"), name)
         return found
 
@@ -79,10 +79,13 @@ class LazyGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        super().format_commands(ctx, formatter)
-        if rows := _plugin_commands():
-            with formatter.section("Commands of plugins"):
-                formatter.write_dl(rows)
+        for title, rows in (
+            ("Commands", [(name, text) for name, (_, text) in COMMANDS.items()]),
+            ("Commands of plugins", _plugin_commands()),
+        ):
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def _plugin_commands() -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
-from rocketapp.cli.failure import CommandError
+from rocketapp.cli.failure import DONE, FAILED, CommandError
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -83,9 +83,27 @@ json_lines_option: Decorator = click.option("--json", "as_json", is_flag=True, h
 """Of a command that prints for as long as there is something to print."""
 
 
+SILENT = "rocketapp.silent"
+"""Set in the context of a command that went without a broker."""
+
+
 def here_options(command: F) -> F:
     """--name-server and --settings, for a command that asks for `settings_here`."""
     return name_server_option(settings_option(command))
+
+
+def cluster_options(command: F) -> F:
+    """--json, and for `ask_cluster` --name-server and --settings.
+
+    A command that shows a part of the cluster alone, because brokers are silent, fails.
+    """
+
+    @functools.wraps(command)
+    def told(**options: Any) -> int:
+        code: int = command(**options)
+        return FAILED if code == DONE and SILENT in click.get_current_context().meta else code
+
+    return here_options(json_option(cast(F, told)))
 
 
 def app_command(command: F) -> F:

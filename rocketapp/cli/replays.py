@@ -7,18 +7,17 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.dead_letters import StoredDeadLetter, find, groups_with
+from rocketapp.admin.replay import Replay, begin
+from rocketapp.admin.replay_state import ReplayState, StateFile
+from rocketapp.app.settings import EMBEDDED, Settings
 from rocketapp.cli.cluster import producer_of, run_on
 from rocketapp.cli.failure import FAILED, CommandError
 from rocketapp.errors import RocketAppError, did_you_mean
-
-if TYPE_CHECKING:
-    from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.admin.dead_letters import StoredDeadLetter
-    from rocketapp.admin.replay_state import ReplayState, StateFile
-    from rocketapp.app.settings import Settings
-    from rocketapp.producer.producer import Producer
+from rocketapp.producer.producer import Producer
 
 T = TypeVar("T")
 Progress = AbstractContextManager[Callable[[int], None]]
@@ -27,8 +26,6 @@ PRODUCER_GROUP = "rocketapp-replay"
 
 async def found_letter(cluster: AdminCluster, group: str, which: str) -> StoredDeadLetter:
     """The dead letter at this place or with this id. Raises CommandError when there is none."""
-    from rocketapp.admin.dead_letters import find
-
     found = await find(cluster, group, which)
     if found is None:
         raise CommandError(f"group {group} has no dead letter {which}: see rocketapp dlq list {group}", FAILED)
@@ -40,9 +37,6 @@ class GroupReplay:
 
     def __init__(self, settings: Settings, group: str, state_file: str | None = None, *, to_group: bool = True) -> None:
         """`state_file`: where the state of the group's replays lies; None: beside the embedded broker's folder."""
-        from rocketapp.admin.replay_state import StateFile
-        from rocketapp.app.settings import EMBEDDED
-
         folder, client = Path(settings.broker.dir), settings.client
         is_embedded = not client.name_server or settings.source_of("client", "name_server") == EMBEDDED
         self.file: StateFile = StateFile(
@@ -56,7 +50,6 @@ class GroupReplay:
 
     def one(self, which: str) -> str:
         """Send one dead letter out, ahead of the others: what became of it. No replay sends it a second time."""
-        from rocketapp.admin.replay import Replay, begin
 
         async def work(cluster: AdminCluster) -> str:
             letter = await found_letter(cluster, self._group, which)
@@ -80,8 +73,6 @@ class GroupReplay:
 
         `progress`: of so many, given a number it shows that so many more are done.
         """
-        from rocketapp.admin.dead_letters import groups_with
-        from rocketapp.admin.replay import Replay, begin
 
         async def work(cluster: AdminCluster) -> tuple[ReplayState, str]:
             group, named, to_group = self._group, self._named, self._to_group

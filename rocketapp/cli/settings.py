@@ -7,11 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.app.settings import DEVELOPMENT, Settings
+from rocketapp.app.sources import CODE, SWITCHER, load_settings
 from rocketapp.cli.failure import CommandError
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
     from rocketapp.model.subscription import Subscription
 
 SHARED_TABLES = ("app", "broker")
@@ -32,8 +33,6 @@ def read_settings(
     """
     if file == "":
         raise CommandError("--settings is empty: leave it out, or give it a value")
-    from rocketapp.app.sources import CODE, load_settings
-
     if app is None:
         tables, place = (code["settings"], code["place"]) if code else ({}, CODE)
         return load_settings(file, overrides, os.environ, tables, only_known=True, code_place=place)
@@ -73,9 +72,6 @@ def needs_cluster(app: RocketApp, settings: Settings, *, may_embed: bool = True)
 
 def _refuse_hidden_mistake(settings: Settings, *, may_embed: bool) -> None:
     """An app in production must not consume an embedded broker and look healthy."""
-    from rocketapp.app.settings import DEVELOPMENT
-    from rocketapp.app.sources import SWITCHER
-
     mends = f"give --name-server H:P, set client.name_server, or choose another environment with {SWITCHER}"
     if not may_embed:
         raise CommandError(f"--no-embedded: nothing names a cluster for environment {settings.environment}: {mends}")

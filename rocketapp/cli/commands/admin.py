@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import attrgetter, itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, json_time, local_time
+from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.groups import (
+    ShownGroup,
+    create_group,
+    group_names,
+    lag_of,
+    list_groups,
+    refuse_unknown,
+    show_group,
+)
+from rocketapp.admin.offsets import Plan, QueueOffset, Target, apply, plan_reset, show_offsets
+from rocketapp.admin.topics import ListedTopic, ShownTopic, create_topic, list_topics, show_topic
+from rocketapp.cli.cluster import ask_cluster, json_time, local_time
 from rocketapp.cli.failure import DONE, FAILED, CommandError
-from rocketapp.cli.options import GROUP, TOPIC
+from rocketapp.cli.options import GROUP, TOPIC, cluster_options
 from rocketapp.cli.output import (
     Column,
     counted,
@@ -24,15 +36,10 @@ from rocketapp.cli.output import (
     show_items,
 )
 from rocketapp.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.admin.groups import ShownGroup
-    from rocketapp.admin.offsets import Plan, QueueOffset, Target
-    from rocketapp.admin.topics import ListedTopic, ShownTopic
-    from rocketapp.model.message_queue import MessageQueue
-    from rocketapp.model.route import QueueData
-    from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.names import is_retry_topic
+from rocketapp.model.route import QueueData
+from rocketapp.wire.requests.statistics import ConnectedClient, ConsumedOffset
 
 PERMS = {6: "read, write", 4: "read", 2: "write"}
 
@@ -72,7 +79,7 @@ CONSUMED = (
     *_queue_columns(itemgetter(0)),
     Column("COMMITTED", "committed_offset", lambda done: done[1].consumer_offset),
     Column("NEXT", "next_offset", lambda done: done[1].broker_offset),
-    Column("LAG", "lag", lambda done: _lag_of(done[1])),
+    Column("LAG", "lag", lambda done: lag_of(done[1])),
     Column("LAST CONSUMED, STORED", None, lambda done: local_time(done[1].last_ms)),
     Column(None, "last_consumed_stored_at", lambda done: json_time(done[1].last_ms)),
 )
@@ -102,8 +109,6 @@ def topic_commands() -> None:
 @cluster_options
 def list_topics_command(*, every: bool, as_json: bool) -> int:
     """Show the topics, with their queues on each broker."""
-    from rocketapp.admin.topics import list_topics
-
     found = ask_cluster(lambda cluster: list_topics(cluster, every=every))
     if as_json:
         print_json([_listed_topic(topic) for topic in found])
@@ -122,8 +127,6 @@ def list_topics_command(*, every: bool, as_json: bool) -> int:
 @cluster_options
 def show_topic_command(*, topic: str, as_json: bool) -> int:
     """Show the queues of TOPIC, and the groups that consume it."""
-    from rocketapp.admin.topics import show_topic
-
     found = ask_cluster(lambda cluster: show_topic(cluster, topic))
     if as_json:
         print_json(_topic_as_json(found))
@@ -144,7 +147,6 @@ def show_topic_command(*, topic: str, as_json: bool) -> int:
 @cluster_options
 def create_topic_command(*, topic: str, queues: int, broker: str | None, as_json: bool) -> int:
     """Create TOPIC. A topic that is there already is not changed."""
-    from rocketapp.admin.topics import create_topic
 
     async def create(cluster: AdminCluster) -> list[str]:
         if broker is not None and broker not in cluster.masters:
@@ -198,8 +200,6 @@ def group_commands() -> None:
 @cluster_options
 def list_groups_command(*, every: bool, as_json: bool) -> int:
     """Show the groups with their members and their lag."""
-    from rocketapp.admin.groups import list_groups
-
     return show_items(GROUPS, ask_cluster(lambda cluster: list_groups(cluster, every=every)), as_json=as_json)
 
 
@@ -208,8 +208,6 @@ def list_groups_command(*, every: bool, as_json: bool) -> int:
 @cluster_options
 def create_group_command(*, group: str, as_json: bool) -> int:
     """Create GROUP on every broker. For clusters that do not create groups themselves (autoCreateSubscriptionGroup)."""
-    from rocketapp.admin.groups import create_group
-
     names = ask_cluster(lambda cluster: create_group(cluster, group))
     if not names:
         raise CommandError(f"group {group} is there already: see rocketapp group show {group}", FAILED)
@@ -221,8 +219,6 @@ def create_group_command(*, group: str, as_json: bool) -> int:
 @cluster_options
 def show_group_command(*, group: str, as_json: bool) -> int:
     """Show the members of GROUP, what it subscribes, and its lag."""
-    from rocketapp.admin.groups import show_group
-
     found = ask_cluster(lambda cluster: show_group(cluster, group))
     if as_json:
         print_json(_group_as_json(found))
@@ -262,8 +258,6 @@ def _members(group: ShownGroup) -> list[tuple[ConnectedClient, Mapping[str, str]
 
 def _subscribed(said: Mapping[str, str] | None) -> str:
     """What a member says that it subscribes, without the retries."""
-    from rocketapp.model.names import is_retry_topic
-
     known = sorted((topic, tags) for topic, tags in (said or {}).items() if not is_retry_topic(topic))
     return ", ".join(topic if tags == "*" else f"{topic} ({tags})" for topic, tags in known)
 
@@ -271,12 +265,6 @@ def _subscribed(said: Mapping[str, str] | None) -> str:
 def _offsets(group: ShownGroup) -> list[tuple[MessageQueue, ConsumedOffset]]:
     """None of a broadcasting group: its members keep their own."""
     return [] if group.is_broadcasting else list(group.offsets.items())
-
-
-def _lag_of(done: ConsumedOffset) -> int:
-    from rocketapp.admin.groups import lag_of
-
-    return lag_of(done)
 
 
 @click.group("offset")
@@ -290,8 +278,6 @@ def offset_commands() -> None:
 @cluster_options
 def show_offsets_command(*, group: str, topic: str | None, as_json: bool) -> int:
     """Show what each queue holds, and what GROUP has committed."""
-    from rocketapp.admin.groups import refuse_unknown
-    from rocketapp.admin.offsets import show_offsets
 
     async def look(cluster: AdminCluster) -> list[QueueOffset]:
         found = await show_offsets(cluster, group, topic)
@@ -315,9 +301,6 @@ def reset_offsets_command(
     *, group: str, topic: str, target: str, queues: tuple[int, ...], dry_run: bool, as_json: bool
 ) -> int:
     """Set the offsets of GROUP in TOPIC. Live members are moved by the broker; where it cannot, they are refused."""
-    from rocketapp.admin.groups import group_names
-    from rocketapp.admin.offsets import apply, plan_reset
-
     wanted = parse_target(target)
 
     async def reset(cluster: AdminCluster) -> tuple[Plan, str]:

@@ -5,14 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import packages_distributions, version
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from rocketapp.app.app import RocketApp
+from rocketapp.app.declare.phases import complete, declared_of, publishing_of
+from rocketapp.app.run.surface import AppSurface
+from rocketapp.app.settings import Settings
 from rocketapp.cli.failure import DONE, USAGE, one_line, shown_path
+from rocketapp.cli.loader import load_app, put_current_directory_on_path
 from rocketapp.cli.options import app_command, json_option, settings_here, settings_option, traceback_option
 from rocketapp.cli.output import show
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.clock import SystemClock
+from rocketapp.config.option import info_of
+from rocketapp.errors import PluginError
+from rocketapp.hooks.finding import Found, choose, find
+from rocketapp.hooks.manager import Plugins
+from rocketapp.model.subscription import Subscription
 from rocketapp.model.subscription_words import (
     describe_breaker,
     describe_failures,
@@ -24,12 +37,7 @@ from rocketapp.model.subscription_words import (
     idempotency_key,
     key_name,
 )
-
-if TYPE_CHECKING:
-    from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
-    from rocketapp.hooks.finding import Found
-    from rocketapp.model.subscription import Subscription
+from rocketapp.transport.web import shown_url
 
 _HERE = ("", "handler", "consumer.retries", "broadcast")
 """Sources that need no mention: the handler's own declaration, and the usual settings."""
@@ -41,8 +49,6 @@ HIDDEN = "********"
 @app_command
 def routes_command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     """Show what APP subscribes, and how failures go."""
-    from rocketapp.cli.settings import subscriptions_of
-
     subscriptions, suspend = subscriptions_of(app, settings), settings.consumer.suspend
     document = [route_of(one, suspend=suspend) for one in subscriptions]
     return show(document, describe_routes(subscriptions, suspend=suspend), as_json=as_json)
@@ -153,8 +159,6 @@ def settings_as_json(settings: Settings) -> dict[str, dict[str, dict[str, Any]]]
 
 def _shown_options(settings: Settings) -> Iterator[tuple[str, str, Any, str]]:
     """Table and name of each option, its value as it is shown, and its source."""
-    from rocketapp.config.option import info_of
-
     for table, options in settings.tables().items():
         for one in dataclasses.fields(options):
             value = getattr(options, one.name)
@@ -173,8 +177,6 @@ def _plain(value: object) -> object:
 
 def _without_password(value: str) -> str:
     """A URL without user and password, and without its query, which may hold a token; other texts as they are."""
-    from rocketapp.transport.web import shown_url
-
     return shown_url(value) if "://" in value else value
 
 
@@ -188,8 +190,6 @@ def plugins_command(*, app: str | None, as_json: bool) -> int:
 
     In their order, of APP, or without it those that are installed or named by the settings. Layers: outermost first.
     """
-    from rocketapp.cli.loader import load_app
-
     loaded = None if app is None else load_app(app)
     plugins = _plugins_of(loaded)
     has_failed = any(one["error"] for one in plugins)
@@ -201,10 +201,6 @@ def plugins_command(*, app: str | None, as_json: bool) -> int:
 
 def _handlers_of(app: RocketApp) -> list[dict[str, Any]]:
     """Each handler with its layers, outermost first: nothing is started."""
-    from rocketapp.app.declare.phases import complete, publishing_of
-    from rocketapp.app.run.surface import AppSurface
-    from rocketapp.clock import SystemClock
-
     # Plugins learn the settings by it, before they are asked for wrappers.
     surface = AppSurface(app, complete(app, settings_here(app)), clock=SystemClock())
     return [
@@ -245,12 +241,6 @@ def describe_plugins(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _plugins_of(app: RocketApp | None) -> list[dict[str, Any]]:
     """Those that are used in their order, then those that failed, then the disabled ones."""
-    from rocketapp.app.declare.phases import declared_of
-    from rocketapp.cli.loader import put_current_directory_on_path
-    from rocketapp.errors import PluginError
-    from rocketapp.hooks.finding import choose, find
-    from rocketapp.hooks.manager import Plugins
-
     # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
     if app is None:
         put_current_directory_on_path()
@@ -293,8 +283,6 @@ def _described(
 
 def _distribution(found: Found) -> tuple[str, str]:
     """Name and version of what installed the plugin; empty for a module that nothing installed."""
-    from importlib.metadata import packages_distributions, version
-
     if found.distribution is not None:
         return found.distribution.name, found.distribution.version
     names = packages_distributions().get(found.module.partition(".")[0])

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
-from rocketapp.cli.options import Seconds, overrides_of, refuse_empty
+from rocketapp.cli.options import Seconds, cluster_options, overrides_of, refuse_empty
 from rocketapp.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -84,6 +83,7 @@ def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int
     from dataclasses import asdict
 
     from rocketapp.admin.promotion import steps, survey
+    from rocketapp.cli.cluster import ask_cluster
 
     async def work(cluster: AdminCluster) -> tuple[Fleet, list[str]]:
         fleet = await survey(cluster, broker)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.groups import CheckedGroup, check_groups
+from rocketapp.app.app import RocketApp
+from rocketapp.app.declare.registry import union_of
+from rocketapp.app.settings import Settings
+from rocketapp.cli.cluster import clusters_of, connected
 from rocketapp.cli.failure import DONE, FAILED
+from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.options import app_command, json_option, name_server_option
 from rocketapp.cli.output import counted, print_json, print_table, say
-
-if TYPE_CHECKING:
-    from rocketapp.admin.groups import CheckedGroup
-    from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
-    from rocketapp.model.subscription import Subscription, SubscriptionData
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.model.subscription import Subscription, SubscriptionData
 
 
 @click.command("check", epilog="Example: rocketapp check app:app")
@@ -27,9 +30,6 @@ def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     topics of the cluster. Changes nothing. Ends with 1 when something differs or is missing, with 2 when the app cannot
     be loaded or the cluster is not reached.
     """
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import subscriptions_of
-
     found = run_in_loop(_check(app, settings, subscriptions_of(app, settings)), "asyncio")
     if as_json:
         print_json([_document(cluster, one) for cluster, one in found])
@@ -42,10 +42,6 @@ async def _check(
     app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
 ) -> list[tuple[str, CheckedGroup]]:
     """By the name of its cluster every group; the unnamed one is empty."""
-    from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.admin.groups import check_groups
-    from rocketapp.cli.cluster import clusters_of, connected
-
     found: list[tuple[str, CheckedGroup]] = []
     for cluster, there, own in clusters_of(app, settings, subscriptions):
         async with connected(there) as client:
@@ -56,8 +52,6 @@ async def _check(
 
 def _wants(subscriptions: Sequence[Subscription]) -> dict[str, dict[str, SubscriptionData]]:
     """By group and topic what the handlers want together."""
-    from rocketapp.app.declare.registry import union_of
-
     groups: dict[str, dict[str, list[Subscription]]] = {}
     for one in subscriptions:
         groups.setdefault(one.group, {}).setdefault(one.topic, []).append(one)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
 from rocketapp.cli.failure import DONE
 from rocketapp.cli.output import say
@@ -14,8 +15,6 @@ SHELLS = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 def command(*, shell: str) -> int:
     """Print what makes a SHELL complete commands. Source it, or keep it where the shell looks for such scripts."""
-    from click.shell_completion import get_completion_class
-
     group = click.get_current_context().find_root().command
     kind = get_completion_class(shell)
     assert kind is not None, f"click completes {shell}"

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, cluster_options, local_time, run_on
+from rocketapp.admin.cluster import AdminCluster
+from rocketapp.admin.dead_letters import StoredDeadLetter, as_delivered, counts, groups_with, newest
+from rocketapp.app.settings import Settings
+from rocketapp.cli.cluster import ask_cluster, local_time, run_on
 from rocketapp.cli.commands.messages import json_of, lines_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError
 from rocketapp.cli.options import (
@@ -20,21 +23,23 @@ from rocketapp.cli.options import (
     Seconds,
     app_command,
     app_named,
+    cluster_options,
     json_option,
     name_server_option,
     refuse_empty,
     settings_here,
 )
 from rocketapp.cli.output import Column, counted, print_json, print_table, printable, say, show, show_items
+from rocketapp.cli.processes.answers import told
 from rocketapp.cli.replays import GroupReplay, found_letter
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.clock import SystemClock
 from rocketapp.errors import did_you_mean
+from rocketapp.state.tag_table import TagTable
 
 if TYPE_CHECKING:
-    from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.admin.dead_letters import StoredDeadLetter
     from rocketapp.app.app import RocketApp
     from rocketapp.app.declare.declaration import Declaration
-    from rocketapp.app.settings import Settings
     from rocketapp.testing import Published
 
 COUNTS = (Column("GROUP", "group", itemgetter(0)), Column("DEAD LETTERS", "dead_letters", itemgetter(1)))
@@ -52,8 +57,6 @@ def command() -> None:
 @cluster_options
 def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
     """Show the newest dead letters of GROUP. Without it: how many each group has."""
-    from rocketapp.admin.dead_letters import counts, groups_with, newest
-
     if group is None:
         return show_items(COUNTS, ask_cluster(counts), as_json=as_json)
 
@@ -168,8 +171,6 @@ def try_command(*, app: RocketApp, settings: Settings, which: str, group: str | 
     """Try a dead letter with the code of APP. WHICH is its place or a message id. Nothing is published and no
     offset moves; what the handler writes elsewhere is written. Ends with 1 unless the message would be done.
     """
-    from rocketapp.cli.settings import subscriptions_of
-
     refuse_empty({"WHICH": which})
     chosen = chosen_group(app_named(), sorted({one.group for one in subscriptions_of(app, settings)}), group)
     return run_on(settings, lambda cluster: _try(cluster, app, settings, chosen, which, as_json=as_json))
@@ -189,10 +190,7 @@ def chosen_group(app: str, groups: list[str], wanted: str | None) -> str:
 async def _try(
     cluster: AdminCluster, app: RocketApp, settings: Settings, group: str, which: str, *, as_json: bool
 ) -> int:
-    from rocketapp.admin.dead_letters import as_delivered
     from rocketapp.app.declare.phases import complete
-    from rocketapp.cli.processes.answers import told
-    from rocketapp.clock import SystemClock
     from rocketapp.testing.calling import prepared, tried
 
     letter = await found_letter(cluster, group, which)
@@ -218,8 +216,6 @@ async def _try(
 
 
 def _handler(handlers: list[Declaration], group: str, letter: StoredDeadLetter) -> Declaration:
-    from rocketapp.state.tag_table import TagTable
-
     known = [(one, one.subscription) for one in handlers]
     for cluster in sorted({sub.cluster for _, sub in known}):  # those of the unnamed one first, which is asked
         where_from = cluster, group, letter.topic

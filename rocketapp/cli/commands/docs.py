@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from rocketapp.app.app import RocketApp
+from rocketapp.app.settings import Settings
+from rocketapp.asyncapi.document import document_of, encoded
+from rocketapp.asyncapi.page import page_of
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
 from rocketapp.cli.options import app_command, refuse_empty
 from rocketapp.cli.output import say
-
-if TYPE_CHECKING:
-    from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
 
 
 @click.command("docs", epilog="Example: rocketapp docs app:app --output asyncapi.json --html asyncapi.html")
@@ -23,12 +22,8 @@ if TYPE_CHECKING:
 def command(*, app: RocketApp, settings: Settings, output: str | None, html: str | None) -> int:
     """Describe APP as an AsyncAPI 3 document. It says what APP receives and sends."""
     refuse_empty({"--output": output, "--html": html})
-    from rocketapp.asyncapi.document import document_of, encoded
-
     document = document_of(app, settings)
     if html:
-        from rocketapp.asyncapi.page import page_of
-
         _write(Path(html), page_of(document))
     if output:
         _write(Path(output), encoded(document))

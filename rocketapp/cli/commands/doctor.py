@@ -9,20 +9,21 @@ import asyncio
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
 import click
 
+from rocketapp.app.app import RocketApp
+from rocketapp.app.settings import Settings
+from rocketapp.cli.cluster import clusters_of, connected, find_name_server
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
+from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.options import about_settings, app_command, json_option, name_server_option
 from rocketapp.cli.output import counted, show
-
-if TYPE_CHECKING:
-    from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
-    from rocketapp.model.subscription import Subscription
-    from rocketapp.operate.cluster import ClusterLook, GroupState
-    from rocketapp.operate.verdict import Finding
+from rocketapp.cli.settings import subscriptions_of
+from rocketapp.model.subscription import Subscription
+from rocketapp.operate.cluster import ClusterLook, GroupState, standing
+from rocketapp.operate.running import TIMEOUT, ask
+from rocketapp.operate.verdict import Finding
 
 SETTLE = 1.0
 """Seconds beyond the commit interval until a queue that is behind counts as standing still."""
@@ -47,9 +48,6 @@ class Diagnosis:
 @app_command
 def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     """Say why APP stands still, and what mends it. Ends with 1 when something does."""
-    from rocketapp.cli.loop import run_in_loop
-    from rocketapp.cli.settings import subscriptions_of
-
     subscriptions = subscriptions_of(app, settings)
     found = Diagnosis()
     _ask_app(found, app, settings)
@@ -70,9 +68,6 @@ def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
 
 def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
     """What the running app says of itself. Raises CommandError when the address that is given is another program's."""
-    from rocketapp.operate.running import TIMEOUT, ask
-    from rocketapp.operate.verdict import Finding
-
     address = settings.app.http
     if not address or address.endswith(":0"):  # a free port, which the log of the app names
         return
@@ -99,10 +94,6 @@ def _ask_app(found: Diagnosis, app: RocketApp, settings: Settings) -> None:
 async def _ask_clusters(
     found: Diagnosis, app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
 ) -> None:
-    from rocketapp.cli.cluster import clusters_of, connected, find_name_server
-    from rocketapp.operate.cluster import ClusterLook
-    from rocketapp.operate.verdict import Finding
-
     for _, there, own in clusters_of(app, settings, subscriptions):
         if not (found.asked or found.findings):
             await find_name_server(there)  # without one, nothing can be said
@@ -144,8 +135,6 @@ async def _watch(
     limit: float,
 ) -> None:
     """Look again and again at groups that are behind, until all their queues have moved or the `limit` is over."""
-    from rocketapp.operate.cluster import standing
-
     if sys.stderr.isatty():
         print(f"messages wait: looking for up to {limit:g} s whether they are worked on", file=sys.stderr)
     now = asyncio.get_running_loop().time

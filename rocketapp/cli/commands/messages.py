@@ -6,17 +6,18 @@ import base64
 import contextlib
 import json
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
-from rocketapp.cli.cluster import ask_cluster, client_here, cluster_options
+from rocketapp.admin.messages import find_by_id, find_by_key
+from rocketapp.cli.cluster import ask_cluster, client_here
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
-from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty
+from rocketapp.cli.options import TOPIC, cluster_options, here_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, printable, show, writing
-
-if TYPE_CHECKING:
-    from rocketapp.wire.record import Message
+from rocketapp.errors import ProtocolError
+from rocketapp.model.subscription import parse_tags
+from rocketapp.wire.record import Message
 
 
 @click.command("tail", epilog="Example: rocketapp tail orders --from first --count 10")
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 @here_options
 def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count: int | None, as_json: bool) -> int:
     """Show the messages of TOPIC as they come. Ends by SIGINT, or when N of them were shown."""
-    from rocketapp.model.subscription import parse_tags
-
     refuse_empty({"--tag": tag})
     try:
         tags = parse_tags(tag)
@@ -58,8 +57,6 @@ def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count
 @cluster_options
 def message_command(*, message_id: str | None, key: str | None, topic: str | None, as_json: bool) -> int:
     """Show messages by their id or a key. ID is the producer's or the broker's; its copies are shown too."""
-    from rocketapp.admin.messages import find_by_id, find_by_key
-
     refuse_empty({"ID": message_id, "--key": key})
     if message_id and not key:
         found = ask_cluster(lambda cluster: find_by_id(cluster, message_id, topic=topic))
@@ -127,8 +124,6 @@ def as_json_line(message: Message) -> str:
 
 
 def _body(message: Message) -> bytes:
-    from rocketapp.errors import ProtocolError
-
     try:
         return message.body
     except ProtocolError as error:

@@ -14,20 +14,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.cli.failure import DONE, USAGE, CommandError, exit_code
+from rocketapp.cli.loader import load_app
+from rocketapp.cli.logs import set_up_logging
 from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, levels, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
+from rocketapp.cli.processes.run import Run
+from rocketapp.cli.processes.service_manager import keep_alive
+from rocketapp.cli.processes.stop import ProcessStop, end_now
+from rocketapp.cli.settings import code_of, needs_cluster, read_settings
 from rocketapp.config.app import MOST_WORKERS
 from rocketapp.errors import RocketAppError
 from rocketapp.model.snapshot import HandlerStats
+from rocketapp.tasks import scope
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.reload import Watched
-    from rocketapp.cli.processes.stop import ProcessStop
 
 SECONDS = Seconds()
 
@@ -102,15 +108,9 @@ class LastLine:
 
 def _run(given: Mapping[str, Any], last_line: LastLine) -> int:
     """`given`: the command line, and what it says about settings; children are told all of it."""
-    from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.cli.settings import read_settings
-
     _refuse_contradictions(given)
     app = None
     if given["workers"] in (None, 1) and not given["reload"]:
-        from rocketapp.cli.loader import load_app
-
         app = load_app(given["app"])
     settings = read_settings(given["overrides"], file=given["settings"], app=app)
     given = {**given, "workers": settings.app.workers}
@@ -144,13 +144,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
 async def _run_worker(
     given: Mapping[str, Any], app: RocketApp, settings: Settings, last_line: LastLine, stop: ProcessStop
 ) -> int:
-    from rocketapp.app.settings import with_name_server
-    from rocketapp.cli.processes.run import Run
-    from rocketapp.cli.processes.service_manager import keep_alive
-    from rocketapp.cli.processes.stop import end_now
     from rocketapp.cli.processes.worker import Worker, obey
-    from rocketapp.cli.settings import code_of, needs_cluster
-    from rocketapp.tasks import scope
 
     def tell(report: Report) -> None:
         run.hear(1, report)

@@ -7,18 +7,19 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import click
 
+from rocketapp.app.publishing import outgoing
 from rocketapp.cli.cluster import client_here
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
 from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, writing
-
-if TYPE_CHECKING:
-    from rocketapp.model.outgoing import SendOptions, SendResult
-    from rocketapp.scripts.sync_client import SyncClient
+from rocketapp.errors import RocketAppError
+from rocketapp.model.outgoing import SendOptions, SendResult
+from rocketapp.producer.checks import problem_of
+from rocketapp.scripts.sync_client import SyncClient
 
 Show = Callable[["SendResult"], str]
 UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -77,9 +78,6 @@ def command(
 
 def _check(topic: str, options: SendOptions) -> None:
     """Raises CommandError for what no message can have, and for a tag that nothing could subscribe."""
-    from rocketapp.app.publishing import outgoing
-    from rocketapp.producer.checks import problem_of
-
     tag = options["tag"]
     if tag is not None and "|" in tag:
         raise CommandError(f"--tag {tag}: a message has one tag, and subscriptions join several by ||: leave the | out")
@@ -137,8 +135,6 @@ def _without_return(line: bytes) -> bytes:
 
 def _send(client: SyncClient, topic: str, bodies: Sequence[bytes], options: SendOptions, show: Show) -> None:
     """Print a line for each message that is stored. Raises CommandError when one is not."""
-    from rocketapp.errors import RocketAppError
-
     size = len(bodies) if options["order_key"] else -(-len(bodies) // PARTS)
     try:
         for begin in range(0, len(bodies), size):

@@ -16,22 +16,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.app.run.lifecycle import Lifecycle
+from rocketapp.app.run.wiring import World
 from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, problem_of, user_place
 from rocketapp.cli.loop import settle
 from rocketapp.cli.processes.answers import ANSWERS
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
+from rocketapp.consumer.journal import Journal
 from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError, TransportError
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.tasks import scope
+from rocketapp.transport.tcp import dial_tcp
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
-    from rocketapp.app.run.lifecycle import Lifecycle
     from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.consumer.journal import Journal
     from rocketapp.operate.operation import Operation
 
 _log = logging.getLogger("rocketapp.run")
@@ -50,10 +52,6 @@ class Worker:
 
     def __init__(self, app: RocketApp, settings: Settings, *, tell: Tell, members: int = 1, number: int = 1) -> None:
         """`tell` hears the reports. `number`: of this worker among the `members` that start, from 1."""
-        from rocketapp.app.run.lifecycle import Lifecycle
-        from rocketapp.app.run.wiring import World
-        from rocketapp.transport.tcp import dial_tcp
-
         self._tell = tell
         self._operation = operation_of(settings, tell)
         self._journal = _open_journal(settings.consumer.crash_dir)
@@ -218,8 +216,6 @@ def start_failure(error: Exception) -> CommandError:
 
 def _open_journal(directory: str) -> Journal | None:
     """Where this process notes down what it has in flight."""
-    from rocketapp.consumer.journal import Journal
-
     if not directory:
         return None
     try:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from rocketapp.cli.main import cli, run_command
+from rocketapp.cli.main import COMMANDS, cli, run_command
 from tests.cases import cases
 from tests.peers.commands import Commands
 from tests.unit.cli.conftest import PRELUDE
@@ -230,6 +230,14 @@ def test_nor_is_it_in_a_process_of_its_own(words: list[str]) -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_the_list_of_commands_says_of_each_what_its_own_help_does() -> None:
+    context = click.Context(cli)
+    own = {name: command for name in COMMANDS if (command := cli.get_command(context, name)) is not None}
+    assert {name: text for name, (_, text) in COMMANDS.items()} == {
+        name: command.get_short_help_str(limit=200) for name, command in own.items()
+    }
 
 
 @pytest.mark.parametrize(
