@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from math import ceil
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -34,7 +34,7 @@ from rocketapp.model.event import Observe, SendAttemptFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import nearest_levels
 from rocketapp.producer.in_flight import InFlight
-from rocketapp.producer.selection import RoundRobin
+from rocketapp.producer.selection import Choice, RoundRobin
 from rocketapp.producer.targets import Targets
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.broker_latency import BrokerLatency
@@ -103,16 +103,6 @@ class PreparedSend(NamedTuple):
     @property
     def topic(self) -> str:
         return self.request.topic
-
-
-class Choose(Protocol):
-    """Says to which of a topic's queues the next attempt goes."""
-
-    @property
-    def moves(self) -> bool:
-        """Whether a failed attempt may be repeated on another broker."""
-
-    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue: ...
 
 
 class Accepted(NamedTuple):
@@ -187,7 +177,7 @@ class Attempts:
         except _AttemptError as problem:
             raise SendRefused(topic, problem.reason) from None
 
-    async def send(self, prepared: PreparedSend, choose: Choose, timeout: float) -> Accepted:
+    async def send(self, prepared: PreparedSend, choose: Choice, timeout: float) -> Accepted:
         """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
         now, size = asyncio.get_running_loop().time(), len(prepared.body)
         if not self._in_flight.enter(size):
@@ -201,7 +191,7 @@ class Attempts:
         finally:
             self._in_flight.leave(size)
 
-    async def _send(self, prepared: PreparedSend, choose: Choose, *, end: float, due: float) -> Accepted:
+    async def _send(self, prepared: PreparedSend, choose: Choice, *, end: float, due: float) -> Accepted:
         loop = asyncio.get_running_loop()
         problems: list[_AttemptError] = []
         avoid: str | None = None
@@ -254,7 +244,7 @@ class Attempts:
         finally:
             self._turns.silent.discard(name)
 
-    async def post(self, prepared: PreparedSend, choose: Choose, timeout: float) -> None:
+    async def post(self, prepared: PreparedSend, choose: Choice, timeout: float) -> None:
         """Write it to one broker and hope; SendRefused when it did not even leave."""
         now = asyncio.get_running_loop().time()
         end = now + timeout

@@ -33,11 +33,11 @@ from rocketapp.errors import (
 )
 from rocketapp.model.event import Observe
 from rocketapp.model.outgoing import Outgoing, SendResult
-from rocketapp.producer.attempts import Attempts, Choose, PreparedSend
+from rocketapp.producer.attempts import Attempts, PreparedSend
 from rocketapp.producer.batches import BatchSequence, PreparedMessage, batch_sequences, may_share
 from rocketapp.producer.in_flight import InFlight
 from rocketapp.producer.preparing import Preparing, result_of, results_of
-from rocketapp.producer.selection import InTurn, RoundRobin, Wished, choice, has_wish
+from rocketapp.producer.selection import Choice, RoundRobin, has_wish
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
 from rocketapp.state.broker_latency import BrokerLatency
@@ -147,7 +147,7 @@ class Producer:
         """Where it is stored; SendRefused, SendUnknown. `timeout`: seconds in total, retries included."""
         limit = timeout or self._config.send_timeout
         message_id, prepared = self._preparing.single(message)
-        stored = await self._attempts.send(prepared, self._chooser(message), limit)
+        stored = await self._attempts.send(prepared, self._choice(message), limit)
         if self._tracing is not None:
             self._tracing.sent(message, prepared, stored)
         return result_of(message_id, stored)
@@ -157,7 +157,7 @@ class Producer:
         if message.half:
             raise SendRefused(message.topic, "a transaction needs the answer of the broker", True)
         _, prepared = self._preparing.single(message)
-        await self._attempts.post(prepared, self._chooser(message), self._config.send_timeout)
+        await self._attempts.post(prepared, self._choice(message), self._config.send_timeout)
 
     async def send_raw(
         self,
@@ -186,7 +186,7 @@ class Producer:
             reconsume_times=reconsume_times,
             max_reconsume_times=max_reconsume_times,
         )
-        prepared, choose = PreparedSend(request, body), InTurn(self._turns, prefer=broker_name)
+        prepared, choose = PreparedSend(request, body), Choice(self._turns, prefer=broker_name)
         return result_of(message_id, await self._attempts.send(prepared, choose, timeout or self._config.send_timeout))
 
     async def reply(self, request: Message, body: bytes, properties: Mapping[str, str]) -> None:
@@ -206,7 +206,7 @@ class Producer:
         _, prepared = self._preparing.single(message)
         # The client that asked is connected to the broker that took its request.
         broker_name = None if request.queue is None else request.queue.broker_name
-        choose = InTurn(self._turns, prefer=broker_name)
+        choose = Choice(self._turns, prefer=broker_name)
         await self._attempts.send(prepared._replace(reply=True), choose, self._config.send_timeout)
 
     async def recall(self, topic: str, handle: str, timeout: float) -> str:
@@ -281,8 +281,8 @@ class Producer:
 
     # One message.
 
-    def _chooser(self, message: Outgoing) -> Choose:
-        return Wished(message) if has_wish(message) else InTurn(self._turns)
+    def _choice(self, message: Outgoing) -> Choice:
+        return Choice(self._turns, wish=message if has_wish(message) else None)
 
     # Many messages.
 
@@ -303,7 +303,7 @@ class Producer:
     async def _send_sequence(
         self, sequence: BatchSequence, messages: Sequence[Outgoing], results: list[SendResult | None]
     ) -> None:
-        choose = choice(self._turns, sequence.queue)
+        choose = Choice(self._turns, wish=sequence.queue)
         for batch in sequence.batches:
             prepared = self._preparing.batch(sequence.topic, batch)
             stored = await self._attempts.send(prepared, choose, self._config.send_timeout)

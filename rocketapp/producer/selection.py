@@ -97,35 +97,25 @@ class RoundRobin:
         return candidates[turn % len(candidates)]
 
 
-class Wished:
-    """The queue that a message wishes, the same for every attempt."""
+class Choice:
+    """Where each attempt goes: to the queue that a message wishes, or the next in turn, after a failure elsewhere."""
 
-    moves = False
+    def __init__(
+        self, turns: RoundRobin, *, wish: Outgoing | MessageQueue | None = None, prefer: str | None = None
+    ) -> None:
+        """`wish`: the message that has one, or its queue if that is known by now. `prefer`: a broker to begin with."""
+        self._turns, self._wish, self._prefer = turns, wish, prefer
 
-    def __init__(self, wish: Outgoing | MessageQueue) -> None:
-        """The message whose wish it is, or the queue if that is known by now."""
-        self._wish = wish
+    @property
+    def moves(self) -> bool:
+        """Whether a failed attempt may be repeated on another broker."""
+        return self._wish is None
 
     def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
         if isinstance(self._wish, Outgoing):
             self._wish = wished_queue(self._wish, queues)
-        return self._wish
-
-
-class InTurn:
-    """The next queue, and one on another broker after a failure."""
-
-    moves = True
-
-    def __init__(self, turns: RoundRobin, prefer: str | None = None) -> None:
-        self._turns, self._prefer = turns, prefer
-
-    def __call__(self, queues: Sequence[MessageQueue], avoid: str | None, /) -> MessageQueue:
+        if self._wish is not None:
+            return self._wish
         if self._prefer is not None and avoid is None and self._prefer not in self._turns.silent:
             queues = [queue for queue in queues if queue.broker_name == self._prefer] or queues
         return self._turns.next(queues, avoid)
-
-
-def choice(turns: RoundRobin, queue: MessageQueue | None) -> Wished | InTurn:
-    """For what has to go to this queue; None: to any."""
-    return InTurn(turns) if queue is None else Wished(queue)
