@@ -60,7 +60,7 @@ class Desk:
         self._ask, self._now, self._may_try = ask, now, may_try
         self._processes = dict.fromkeys(sorted(names), _Process(now()))
         self._gone: AppSnapshot | None = None
-        self._gone_durations = Durations()
+        self._gone_durations: Durations = ()
         self._history = History()
         self._lock = threading.Lock()
         """Of the two that follow: a process that starts meanwhile hears of each pause once."""

@@ -97,9 +97,10 @@ class History:
 
 def _tallies(app: AppSnapshot, counts: Counts) -> Iterable[tuple[HandlerKey, Tally]]:
     calls: dict[tuple[str, str, str], tuple[int, ...]] = {}
-    for which, histogram in counts.process.items():
-        known = calls.get(which[:3], _NOTHING)
-        calls[which[:3]] = tuple(one + other for one, other in zip(known, histogram.buckets, strict=True))
+    for which, histogram in counts.histograms.items():
+        handler = which.topic, which.group, which.handler
+        known = calls.get(handler, _NOTHING)
+        calls[handler] = tuple(one + other for one, other in zip(known, histogram.buckets, strict=True))
     for group in app.groups:
         lags: dict[str, int | None] = {}
         for queue in group.queues:

@@ -22,7 +22,7 @@ from rocketapp.model.event import (
     SendBackFailed,
 )
 from rocketapp.operate.stalls import Stalls
-from rocketapp.operate.together import Durations, durations_of
+from rocketapp.operate.together import durations_of
 from rocketapp.operate.view import DeadLetterLine, FailureLine, View
 from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
@@ -91,7 +91,7 @@ class Operation:
         snapshot = self._app.snapshot()
         stalls = self._stalls.look(began, snapshot)
         failures = tuple(sorted((*self._failures, *self._retries), key=lambda one: one.at))
-        durations = Durations() if self._counts is None else durations_of(self._counts)
+        durations = () if self._counts is None else durations_of(self._counts)
         view = View(
             app=self._app.name,
             snapshot=snapshot,

@@ -4,50 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from itertools import chain
 
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, Metric
-from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import CallKey, Counts, Histogram
 
-K = TypeVar("K", HandledKey, SentKey)
-Counted = tuple[tuple[int, ...], float, int]
-"""The buckets of a histogram, the seconds of all together, and their messages."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Durations:
-    """Of one process, since its start."""
-
-    process: tuple[tuple[HandledKey, Counted], ...] = ()
-    send: tuple[tuple[SentKey, Counted], ...] = ()
+Durations = tuple[tuple[CallKey, tuple[tuple[int, ...], float, int]], ...]
+"""What one process has measured since its start: of each the buckets, the seconds of all together, and the messages."""
 
 
 def durations_of(counts: Counts) -> Durations:
     """What was counted up to now."""
-    return Durations(process=_taken(counts.process), send=_taken(counts.send))
+    # Threads of handlers add new ones meanwhile.
+    known = counts.histograms.copy().items()
+    return tuple((which, (tuple(one.buckets), one.total, one.messages)) for which, one in known)
 
 
 def added(parts: Iterable[Durations]) -> Counts:
     """Several processes as one."""
     found = Counts()
-    for part in parts:
-        _add(found.process, part.process)
-        _add(found.send, part.send)
-    return found
-
-
-def _taken(histograms: Mapping[K, Histogram]) -> tuple[tuple[K, Counted], ...]:
-    # Threads of handlers add new ones meanwhile.
-    return tuple((which, (tuple(one.buckets), one.total, one.messages)) for which, one in dict(histograms).items())
-
-
-def _add(histograms: dict[K, Histogram], part: Iterable[tuple[K, Counted]]) -> None:
-    for which, (buckets, total, messages) in part:
-        known = histograms.setdefault(which, Histogram())
+    for which, (buckets, total, messages) in chain.from_iterable(parts):
+        known = found.histograms.setdefault(which, Histogram())
         known.buckets = [one + other for one, other in zip(known.buckets, buckets, strict=True)]
         known.total += total
         known.messages += messages
+    return found
 
 
 def together(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:

@@ -72,7 +72,7 @@ class View:
     """The last ones, oldest first."""
     dead_letters: tuple[DeadLetterLine, ...] = ()
     """The last ones, oldest first."""
-    durations: Durations = field(default_factory=Durations)
+    durations: Durations = ()
     """Empty where they are not measured: `app.http_durations`."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
 from time import perf_counter
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from rocketapp import Message, SendResult
 from rocketapp.plugin import Metric, PublishCall, Sending, Subscription, Wrapper, conventions, is_done
@@ -40,55 +40,42 @@ class Histogram:
         self.messages += messages
 
 
-class HandledKey(NamedTuple):
-    """Whose calls a histogram has."""
+class CallKey(NamedTuple):
+    """What a histogram is of: calls of one handler, or sends to one topic."""
 
     topic: str
-    group: str
-    handler: str
-    error: str
-    """What failed calls raised or returned: the name of its class; empty for calls that succeeded."""
+    group: str = ""
+    """Empty for sends, as the handler is."""
+    handler: str = ""
+    error: str = ""
+    """What failed calls raised or returned, or sends raised: the name of its class; empty for those that succeeded."""
     broker: str = ""
-    """Which broker has stored the messages, as its ids of messages begin; empty when that is not known."""
+    """Which broker has stored the messages, as its ids begin; empty when that is not known, or several did."""
     cluster: str = ""
-    """The name of the cluster; empty for the unnamed one."""
-
-
-class SentKey(NamedTuple):
-    """Which sends are counted together."""
-
-    topic: str
-    error: str
-    """The class of the error; empty for those that were stored."""
-    broker: str = ""
-    """Which broker has stored them, as its ids of messages begin; empty when that is not known, or several did."""
-
-
-K = TypeVar("K", HandledKey, SentKey)
+    """The name of a handler's cluster; empty for the unnamed one."""
 
 
 class Counts:
     """Of one app, since its start."""
 
-    def __init__(self, histogram: Callable[[HandledKey | SentKey], Histogram] | None = None) -> None:
-        """`histogram`: makes those of new keys."""
-        self._histogram = histogram or (lambda _key: Histogram())
-        self.process: dict[HandledKey, Histogram] = {}
-        self.send: dict[SentKey, Histogram] = {}
+    def __init__(self, histogram: Callable[[CallKey], Histogram] | None = None) -> None:
+        """`histogram`: makes those of what was not measured before."""
+        self._histogram = histogram or (lambda _which: Histogram())
+        self.histograms: dict[CallKey, Histogram] = {}
         self._lock = threading.Lock()
         """Threads of one handler may end at once, and additions in Python are not one step."""
 
     def __repr__(self) -> str:
-        return f"<Counts of {len(self.process)} kinds of calls, {len(self.send)} of sends>"
+        return f"<Counts of {len(self.histograms)} kinds of calls and sends>"
 
-    def _of(self, histograms: dict[K, Histogram], which: K) -> Histogram:
-        return histograms.get(which) or histograms.setdefault(which, self._histogram(which))
+    def _of(self, which: CallKey) -> Histogram:
+        return self.histograms.get(which) or self.histograms.setdefault(which, self._histogram(which))
 
     def handler(self, subscription: Subscription) -> Wrapper:
         """Measures the calls of one handler."""
         names = subscription.topic, subscription.group, subscription.handler_name
-        unknown = HandledKey(*names, error="", cluster=subscription.cluster)
-        done: dict[str, tuple[HandledKey, Histogram]] = {}
+        unknown = CallKey(*names, cluster=subscription.cluster)
+        done: dict[str, tuple[CallKey, Histogram]] = {}
         """By name of the broker: its address is read of one message."""
         is_single = subscription.batch is None and subscription.every is None
         lock, now = self._lock, perf_counter
@@ -97,13 +84,13 @@ class Counts:
             # The list of a batch is the handler's, and that of a polled call grows.
             return now(), handed if subscription.batch is None else handed[:]
 
-        def known(message: Message | None) -> tuple[HandledKey, Histogram]:
+        def known(message: Message | None) -> tuple[CallKey, Histogram]:
             broker = "" if message is None or message.queue is None else message.queue.broker_name
             found = done.get(broker)
             if found is None:
                 stored = "" if message is None else broker_of([message.offset_message_id])
                 which = unknown._replace(broker=stored)
-                found = done[broker] = which, self._of(self.process, which)
+                found = done[broker] = which, self._of(which)
             return found
 
         def ended(began: tuple[float, Any], result: Any, error: BaseException | None) -> None:
@@ -116,7 +103,7 @@ class Counts:
                 if is_cancelled or not is_done(what, subscription, raised=error is not None):
                     # An outcome may be returned as its class.
                     name = (what if isinstance(what, type) else type(what)).__qualname__
-                    histogram = self._of(self.process, which._replace(error=name))
+                    histogram = self._of(which._replace(error=name))
             with lock:
                 histogram.add(seconds, count)
 
@@ -136,8 +123,8 @@ class Counts:
                 raise
             finally:
                 if sending.messages:
-                    which = SentKey(sending.messages[0].topic, error, broker)
-                    self._of(self.send, which).add(perf_counter() - began, len(sending.messages))
+                    which = CallKey(sending.messages[0].topic, error=error, broker=broker)
+                    self._of(which).add(perf_counter() - began, len(sending.messages))
 
         return counted
 
@@ -168,43 +155,50 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """One metric with a histogram of seconds per set of labels."""
+    """How long calls of handlers, or sends, took: one metric with a histogram of seconds per set of labels."""
 
     name: str
     meaning: str
-    read: Callable[[Counts], Iterator[tuple[Labels, Histogram]]]
+    counter: str
+    """The name of the metric that counts their messages."""
+    counted: str
+    """Its meaning."""
+    of_handlers: bool
+
+    def read(self, counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
+        """What was measured up to now."""
+        known = counts.histograms.copy().items()
+        return ((labels_of(which), histogram) for which, histogram in known if bool(which.handler) is self.of_handlers)
 
 
-def labels_of(which: HandledKey | SentKey) -> dict[str, str]:
+def labels_of(which: CallKey) -> dict[str, str]:
     """Those of one histogram."""
     place = {name: str(value) for name, value in server_of(which.broker).items()}
     found = {conventions.DESTINATION: which.topic, **place}
     if which.error:
         found[conventions.ERROR] = which.error
-    if isinstance(which, SentKey):
+    if not which.handler:
         return {**conventions.OF_SEND, **found}
     if which.cluster:
         found[conventions.CLUSTER] = which.cluster
     return {**conventions.OF_PROCESS, **found, conventions.GROUP: which.group, conventions.HANDLER: which.handler}
 
 
-def _process(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-    return ((labels_of(which), histogram) for which, histogram in counts.process.copy().items())
-
-
-def _operation(counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-    return ((labels_of(which), histogram) for which, histogram in counts.send.copy().items())
-
-
 DISTRIBUTIONS: Final = (
-    Distribution(conventions.PROCESS_DURATION, "How long calls of handlers took.", _process),
-    Distribution(conventions.OPERATION_DURATION, "How long sends took.", _operation),
-)
-
-
-_MESSAGES: Final = (
-    (conventions.CONSUMED_MESSAGES, "Messages that were given to handlers, each attempt counted.", _process),
-    (conventions.SENT_MESSAGES, "Messages that the app tried to send.", _operation),
+    Distribution(
+        conventions.PROCESS_DURATION,
+        "How long calls of handlers took.",
+        conventions.CONSUMED_MESSAGES,
+        "Messages that were given to handlers, each attempt counted.",
+        of_handlers=True,
+    ),
+    Distribution(
+        conventions.OPERATION_DURATION,
+        "How long sends took.",
+        conventions.SENT_MESSAGES,
+        "Messages that the app tried to send.",
+        of_handlers=False,
+    ),
 )
 
 
@@ -212,11 +206,11 @@ def messages_by(counts: Counts) -> list[Metric]:
     """Messages that were handled and sent, as metrics beside those of a snapshot."""
     return [
         Metric(
-            name=name,
+            name=one.counter,
             kind="counter",
             unit="{message}",
-            meaning=meaning,
-            samples=tuple((labels, histogram.messages) for labels, histogram in read(counts)),
+            meaning=one.counted,
+            samples=tuple((labels, histogram.messages) for labels, histogram in one.read(counts)),
         )
-        for name, meaning, read in _MESSAGES
+        for one in DISTRIBUTIONS
     ]

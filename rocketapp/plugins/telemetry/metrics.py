@@ -28,12 +28,11 @@ from rocketapp.plugin import Metric as Measured
 from rocketapp.plugins.counts import (
     BOUNDS,
     DISTRIBUTIONS,
+    CallKey,
     Counts,
     Distribution,
-    HandledKey,
     Histogram,
     Labels,
-    SentKey,
     labels_of,
     messages_by,
 )
@@ -141,7 +140,7 @@ class Recorded(Histogram):
         self._record(seconds, self._labels)
 
 
-def recorded_by(meter: Meter) -> Callable[[HandledKey | SentKey], Histogram]:
+def recorded_by(meter: Meter) -> Callable[[CallKey], Histogram]:
     """What makes the histograms of an app whose meter another one exports."""
     process, send = (
         meter.create_histogram(
@@ -149,7 +148,7 @@ def recorded_by(meter: Meter) -> Callable[[HandledKey | SentKey], Histogram]:
         )
         for one in DISTRIBUTIONS
     )
-    return lambda which: Recorded((send if isinstance(which, SentKey) else process).record, labels_of(which))
+    return lambda which: Recorded((process if which.handler else send).record, labels_of(which))
 
 
 class WithDurations(MetricExporter):

@@ -141,7 +141,7 @@ def test_wrappers_that_are_meant_for_polled_handlers_stand_around_them_and_other
         t.advance(7)
     assert [texts for _, texts, _ in calls.seen] == [["a"]]
     assert around.seen == ([([], ["a"])] if polled else [])
-    assert (sum(sum(histogram.buckets) for histogram in around.counts.process.values()) > 1) == polled
+    assert (sum(sum(histogram.buckets) for histogram in around.counts.histograms.values()) > 1) == polled
 
 
 @pytest.mark.parametrize("kind", ["async", "sync"])

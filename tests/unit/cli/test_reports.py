@@ -9,9 +9,8 @@ from msgspec import convert
 
 from rocketapp.cli.processes.reports import FRESH, Report, WorkerReports, summary_line
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.operate.together import Durations
 from rocketapp.operate.view import FailureLine, View
-from rocketapp.plugins.counts import HandledKey, SentKey
+from rocketapp.plugins.counts import CallKey
 from tests.unit.operate.test_together import rows
 from tests.unit.operate.views import queue_at, snapshot_of, stall
 
@@ -46,9 +45,9 @@ def test_a_report_arrives_as_it_was_sent_in_one_line(report: Report) -> None:
 def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int | None) -> None:
     snapshot = snapshot_of(queue_at(position, still=text), topic=text, metrics=rows(number, number))
     failures = (FailureLine(at=number, text=text),)
-    durations = Durations(
-        send=((SentKey(text, text), ((3,), number, 3)),),
-        process=((HandledKey(text, text, text, ""), ((1, 2), number, 3)),),
+    durations = (
+        (CallKey(text, error=text), ((3,), number, 3)),
+        (CallKey(text, text, text), ((1, 2), number, 3)),
     )
     view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
     assert convert(Report.decode(Report("view", said=view).encode()).said, View) == view

@@ -6,7 +6,7 @@ import pytest
 
 from rocketapp.operate.history import SPAN, HandlerKey, History, calls_of, quantile, since
 from rocketapp.plugin import AppSnapshot
-from rocketapp.plugins.counts import BOUNDS, Counts, HandledKey, Histogram
+from rocketapp.plugins.counts import BOUNDS, CallKey, Counts, Histogram
 from tests.unit.operate.views import queue_at, snapshot_of
 
 SETTLE = HandlerKey("", "shop", "orders", "app:settle")
@@ -47,10 +47,10 @@ def test_a_lag_that_is_not_known_is_not_guessed() -> None:
 
 def test_durations_are_those_of_the_calls_between_two_samples() -> None:
     counts, history = Counts(), History()
-    ok, failed = HandledKey("orders", "shop", "app:settle", ""), HandledKey("orders", "shop", "app:settle", "KeyError")
+    ok, failed = CallKey("orders", "shop", "app:settle"), CallKey("orders", "shop", "app:settle", error="KeyError")
     for number, seconds in enumerate((3.0, 0.02, 0.02)):
         for which in (ok, failed):
-            counts.process.setdefault(which, Histogram()).add(seconds)
+            counts.histograms.setdefault(which, Histogram()).add(seconds)
         history = history.with_sample(10.0 * number, snapshot_of(), counts)
     steps = history.steps(SETTLE)
     assert [sum(one.calls) for one in steps] == [2, 2]

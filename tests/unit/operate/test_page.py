@@ -9,7 +9,7 @@ from rocketapp.operate.history import History
 from rocketapp.operate.page import bars, curves, page
 from rocketapp.operate.verdict import judge
 from rocketapp.operate.view import Now
-from rocketapp.plugins.counts import Counts, HandledKey, Histogram
+from rocketapp.plugins.counts import CallKey, Counts, Histogram
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
 
 AT = 1_800_000_000.0
@@ -31,7 +31,7 @@ def text_of(html: str) -> str:
 def busy(minutes: int = 15) -> Now:
     """120 messages a minute, each for 20 ms; one attempt failed in the last step."""
     history, counts = History(), Counts()
-    histogram = counts.process.setdefault(HandledKey("orders", "shop", "app:settle", ""), Histogram())
+    histogram = counts.histograms.setdefault(CallKey("orders", "shop", "app:settle"), Histogram())
     snapshot = snapshot_of(queue_at(10, unfinished=3))
     for number in range(6 * minutes + 1):
         for _ in range(20):

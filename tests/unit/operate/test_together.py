@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketapp.operate.together import added, counters_of, durations_of, together
 from rocketapp.plugin import Metric
-from rocketapp.plugins.counts import Counts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import CallKey, Counts, Histogram
 from tests.unit.operate.views import queue_at, snapshot_of
 
 
@@ -39,14 +39,14 @@ def test_what_a_dead_process_counted_stays_and_what_it_owned_does_not() -> None:
 
 
 def test_durations_are_added_over_processes() -> None:
-    which, sent = HandledKey("orders", "shop", "app:settle", ""), SentKey("parcels", "")
+    which, sent = CallKey("orders", "shop", "app:settle"), CallKey("parcels")
     parts = []
     for seconds in (0.001, 0.3):
         counts = Counts()
-        counts.process.setdefault(which, Histogram()).add(seconds)
-        counts.send.setdefault(sent, Histogram()).add(seconds, 5)
+        counts.histograms.setdefault(which, Histogram()).add(seconds)
+        counts.histograms.setdefault(sent, Histogram()).add(seconds, 5)
         parts.append(durations_of(counts))
     found = added(parts)
-    assert sum(found.process[which].buckets) == 2
-    assert found.send[sent].total == 0.301
-    assert found.send[sent].messages == 10
+    assert sum(found.histograms[which].buckets) == 2
+    assert found.histograms[sent].total == 0.301
+    assert found.histograms[sent].messages == 10

@@ -56,7 +56,7 @@ def test_a_call_counts_as_what_it_comes_to(call: Callable[[Any], Any], error: st
             asyncio.run(wrapper.for_async(awaited(call))(None))  # type: ignore[arg-type]
         else:
             wrapper.for_sync(call)(None)
-    counted = {which.error: sum(histogram.buckets) for which, histogram in counts.process.items()}
+    counted = {which.error: sum(histogram.buckets) for which, histogram in counts.histograms.items()}
     assert counted == ({"": 0, error: 1} if error else {"": 1})
 
 

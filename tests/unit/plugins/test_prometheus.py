@@ -10,7 +10,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.metrics import metrics_of
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, LeaseState, Metric, QueueSnapshot
-from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, Counts, HandledKey, Histogram, SentKey
+from rocketapp.plugins.counts import BOUNDS, DISTRIBUTIONS, CallKey, Counts, Histogram
 from rocketapp.plugins.prometheus import exposition
 
 NOTHING = AppSnapshot(cache_limit_bytes=1, groups=())
@@ -52,8 +52,8 @@ def counts() -> Counts:
     for seconds in (0.005, 0.0051, 11.0):
         histogram.add(seconds, 4)
     broker = "7F000001000000A0"
-    found.process[HandledKey("orders", "shop", "app:settle", "", broker, "eu")] = histogram
-    found.send[SentKey("parcels", "SendUnknown")] = histogram
+    found.histograms[CallKey("orders", "shop", "app:settle", "", broker, "eu")] = histogram
+    found.histograms[CallKey("parcels", error="SendUnknown")] = histogram
     return found
 
 
