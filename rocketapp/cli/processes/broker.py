@@ -51,6 +51,8 @@ TELL_AGAIN = 60.0
 """Seconds after which a failure that goes on is told again."""
 WATCH_INTERVAL = 0.5
 """Seconds between looks at a broker that is not our child."""
+LOOK_INTERVAL, LEAST_WORK = 1.0, 0.01
+"""Seconds between looks at a broker that starts, and of computing in between that are progress."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 """Seconds between attempts to start a broker that was lost, doubled each time."""
 STEADY = 5.0
@@ -295,27 +297,26 @@ class BrokerKeeper:
         return True
 
     async def _launch(self) -> None:
-        heard: asyncio.Future[Report] = asyncio.get_running_loop().create_future()
+        reports: asyncio.Queue[Report | None] = asyncio.Queue()
         own = {"dir": str(self._directory), "listen": self.address or self._listen}
         overrides = {**self._spec["overrides"], "broker": own}
         spec = {**self._spec, "overrides": overrides, "or_free_port": self._or_free_port and not self.address}
         descriptors = () if spec["presence"] is None else (spec["presence"],)
 
-        def hear(report: Report) -> None:
-            if not heard.done():
-                heard.set_result(report)
-
         try:
-            child = Child("broker", spec, hear, descriptors=descriptors)
+            child = Child("broker", spec, reports.put_nowait, descriptors=descriptors)
         except OSError as error:
             text = f"{self._directory}: the embedded broker cannot be started: {problem_of(error)}"
             raise CommandError(text) from error
         # Ours from this moment on, so that stop() ends it even when the start is broken off.
         self._child = child
-        async with scope(child.ended()) as (ended,):
-            either: set[asyncio.Future[Any]] = {heard, ended}
-            await asyncio.wait(either, timeout=self._timeout, return_when=asyncio.FIRST_COMPLETED)
-        report = heard.result() if heard.done() else None
+
+        async def end() -> None:
+            await child.ended()
+            reports.put_nowait(None)
+
+        async with scope(end()):
+            report = await self._started(reports)
         if report is not None and report.kind == "serving":
             self.address, self._joined = report.address, None
             _run_log.info("embedded broker serves on %s, its messages are in %s", report.address, self._directory)
@@ -324,6 +325,20 @@ class BrokerKeeper:
         self._child = None
         late = f"{self._directory}: the embedded broker did not serve within {self._timeout:g} s ({exit_text(code)})"
         raise CommandError(late if report is None else report.error)
+
+    async def _started(self, reports: asyncio.Queue[Report | None]) -> Report | None:
+        """That it serves, or why it cannot; None when it has ended, or has done nothing for as long as is waited."""
+        worked, now = 0.0, asyncio.get_running_loop().time
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout) as limit:
+                while (report := await reports.get()) is not None and report.kind == "starting":
+                    if not worked:
+                        _run_log.info("the embedded broker opens its store in %s, and reads its log", self._directory)
+                    if report.worked >= worked + LEAST_WORK:
+                        worked = report.worked
+                        limit.reschedule(now() + self._timeout)
+                return report
+        return None
 
     async def _keep(self) -> None:
         now, backoff, pause = asyncio.get_running_loop().time, Backoff(FIRST_PAUSE, LONGEST_PAUSE), 0.0

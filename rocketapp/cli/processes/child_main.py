@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -129,7 +130,7 @@ def _worker(spec: Spec, lifeline: Lifeline) -> int:
 
 def _broker(spec: Spec, lifeline: Lifeline) -> int:
     from rocketapp.cli.logs import set_up_logging
-    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, serve_broker
+    from rocketapp.cli.processes.broker import DRAIN_TIMEOUT, LOOK_INTERVAL, serve_broker
     from rocketapp.cli.settings import read_settings
 
     settings = read_settings(spec["overrides"], file=spec["settings"], code=spec.get("code"))
@@ -141,15 +142,27 @@ def _broker(spec: Spec, lifeline: Lifeline) -> int:
             select.select([spec["presence"]], [], [], settings.app.drain_timeout + SLACK)
         stop.request(LOST)
 
+    serving = threading.Event()
+
+    def tell_start() -> None:
+        """Opening a store may take long, and keeps the loop from all else: after a crash its log is searched."""
+        while not serving.wait(LOOK_INTERVAL):
+            lifeline.tell(Report("starting", worked=time.process_time()))
+
+    def tell_serving(address: str) -> None:
+        serving.set()
+        lifeline.tell(Report("serving", address=address))
+
     async def serve() -> int:
         lifeline.follow(end_after_workers)
+        threading.Thread(target=tell_start, name="rocketapp-starting", daemon=True).start()
         await serve_broker(
             settings,
             memory=False,
             or_free_port=spec["or_free_port"],
             names=spec["names"],
             stop=stop,
-            on_serving=lambda address: lifeline.tell(Report("serving", address=address)),
+            on_serving=tell_serving,
         )
         return DONE
 

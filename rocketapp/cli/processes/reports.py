@@ -31,7 +31,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line from a child; which fields are set depends on its kind.
 
     Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `joined` (its groups know their queues),
-    `status`, `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
+    `status`, `starting` and `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
     `view`, `blocked` and `answered` (what the worker tells of itself and its app, for `--http`).
     """
 
@@ -45,6 +45,8 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
     code: int = 0
     pid: int = 0
+    worked: float = 0.0
+    """Seconds of computing so far, of a broker that starts."""
     number: int = 0
     """Of the question that is answered."""
     said: Any = None

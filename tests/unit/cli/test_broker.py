@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from rocketapp.app.settings import Settings
+from rocketapp.cli.failure import CommandError
 from rocketapp.cli.processes import broker as broker_process
-from rocketapp.cli.processes.broker import BrokerLog
+from rocketapp.cli.processes.broker import BrokerKeeper, BrokerLog
+from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import ProcessStop
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import LoopFailed, RecordDamaged
@@ -21,6 +25,7 @@ from tests.unit.cli.asking import Http
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Send, Start
 from tests.unit.cli.processes import wait_until
+from tests.unit.scripted import in_virtual_time
 
 
 def test_it_prints_the_real_address_when_it_serves(start: Start, folder: Path) -> None:
@@ -170,6 +175,45 @@ async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
             on_serving=serving,
         )
     assert len(addresses) == 1 and addresses != [listen]
+
+
+class Starting:
+    """A child that tells once a second for how long it has computed, and serves in the end."""
+
+    def __init__(self, worked: Sequence[float], tell: Callable[[Report], None]) -> None:
+        self.pid = 0
+        self._over = asyncio.get_running_loop().create_future()
+        for second, seconds in enumerate(worked, 1):
+            asyncio.get_running_loop().call_later(second, tell, Report("starting", worked=seconds))
+        asyncio.get_running_loop().call_later(len(worked), tell, Report("serving", address="127.0.0.1:9876"))
+
+    async def ended(self) -> int:
+        return await asyncio.shield(self._over)
+
+    async def stop(self, *, timeout: float) -> int:
+        self._over.cancel()
+        return 0
+
+
+@in_virtual_time
+@pytest.mark.parametrize("works", [True, False])
+async def test_a_run_waits_for_its_broker_as_long_as_that_works_on_its_store(
+    works: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    worked = [0.2 + 0.5 * second if works else 0.2 for second in range(60)]
+    monkeypatch.setattr(broker_process, "Child", lambda name, spec, tell, descriptors: Starting(worked, tell))
+    settings = Settings(broker=BrokerConfig(dir=str(tmp_path)))
+    keeper = BrokerKeeper(settings, {"overrides": {}})
+    try:
+        if works:
+            assert await keeper.start() == "127.0.0.1:9876"
+        else:
+            with pytest.raises(CommandError, match="did not serve within 10 s"):
+                await keeper.start()
+        assert caplog.text.count(f"the embedded broker opens its store in {tmp_path}, and reads its log") == 1
+    finally:
+        await keeper.stop()
 
 
 def test_a_failure_that_goes_on_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
