@@ -102,9 +102,15 @@ class StateFile:
         try:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_there = os.path.samestat(os.fstat(opened), lock.stat())  # not the one that another has just removed
             except OSError:
-                raise ReplayStateError(self.path, "another replay uses it: wait for its end") from None
-            yield
+                is_there = False
+            if not is_there:
+                raise ReplayStateError(self.path, "another replay uses it: wait for its end")
+            try:
+                yield
+            finally:
+                lock.unlink(missing_ok=True)
         finally:
             os.close(opened)
 

@@ -448,3 +448,12 @@ def test_a_state_is_on_disk_when_it_is_written(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(os, "fsync", noted)
     file.write(ReplayState("g", "here", True))
     assert synced == [(False, False), (True, True)]
+
+
+def test_one_replay_has_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    file, other = StateFile(tmp_path / "state.json"), StateFile(tmp_path / "state.json")
+    with file.held(), pytest.raises(ReplayStateError, match="another replay uses it"), other.held():
+        pass
+    with other.held():
+        pass
+    assert not list(tmp_path.iterdir())
