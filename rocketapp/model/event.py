@@ -165,6 +165,8 @@ class Retried(_OfMessage):
     delay: float
     """Seconds until the next attempt."""
     error: str
+    message: Any = field(default=None, repr=False, compare=False)
+    """The `Message` itself."""
 
 
 @dataclass(frozen=True, slots=True)

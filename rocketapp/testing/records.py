@@ -14,13 +14,13 @@ import msgspec
 
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.publishing import PLAIN
-from rocketapp.consumer.modes.outcomes import failure_of, failures_of
+from rocketapp.consumer.modes.outcomes import failures_of
 from rocketapp.hooks.answers import PublishCall, PublishWrapper, Sending, Wrapper
 from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model import event as events
 from rocketapp.model.names import DELAY_SECONDS
-from rocketapp.model.outcome import FILTERED, DeadLetter, Outcome, Park, Pause, Retry, Skip, outcomes_by_message
+from rocketapp.model.outcome import FILTERED, DeadLetter, Outcome, Pause, Retry, Skip, outcomes_by_message
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
 from rocketapp.plugins.handling import around
@@ -204,8 +204,8 @@ class Recorder:
         self.published: list[Published] = []
         self._open: dict[str, Published] = {}
         """Messages of transactions that are not committed, by id."""
-        self._begun: dict[_Key, list[tuple[Message, BaseException | None]]] = {}
-        """Calls that have begun, until the engine says what becomes of their messages."""
+        self._raised: dict[_Key, BaseException] = {}
+        """What calls have raised, until the engine says what becomes of their messages."""
 
     def committed(self, message_id: str) -> None:
         """A broker has committed the message of a transaction: now it is published."""
@@ -221,19 +221,22 @@ class Recorder:
         loop = self._loop
 
         def begin(item: Any) -> tuple[Any, list[_Call]]:
-            calls = self._begin(item, subscription)
             if subscription.is_async:  # of the others the loop counts the threads
                 loop.calls += 1
-            return item, calls
+            return item, _calls(item, subscription)
 
         def end(begun: tuple[Any, list[_Call]], result: Any, error: BaseException | None) -> None:
             if subscription.is_async:
                 loop.calls -= 1
-            calls = begun[1] or self._begin(begun[0], subscription)
-            if error is None:
-                self._returned(calls, result, subscription)
-            else:
-                self._raised(calls, error, subscription)
+            # Of a polled call there were none at first: now it has pulled its messages.
+            calls = begun[1] or _calls(begun[0], subscription)
+            for message, attempt in calls:
+                key = subscription.handler_name, message.message_id, attempt
+                self._raised.pop(key, None)
+                if error is not None:
+                    self._raised[key] = error
+            if error is None or isinstance(error, Exception):
+                self._done(calls, _outcomes(calls, result, error, subscription), subscription)
 
         return around(begin, end, polled=True)
 
@@ -256,74 +259,46 @@ class Recorder:
 
         return recording
 
-    def _begin(self, item: Any, subscription: Subscription) -> list[_Call]:
-        """Of a polled call none at first: then again when it has pulled its messages."""
-        is_single = subscription.batch is None and subscription.every is None
-        calls = [(message, message.attempt) for message in ([item] if is_single else item)]
-        for message, attempt in calls:
-            self._begun.setdefault((subscription.handler_name, message.message_id, attempt), []).append((message, None))
-        return calls
-
-    def _raised(self, calls: list[_Call], error: BaseException, subscription: Subscription) -> None:
-        if isinstance(error, Exception) and failure_of(error, True, policy=subscription.retry) is None:
-            self._done(calls, [error if isinstance(error, Skip) else Skip(error)] * len(calls), subscription)
-            return
-        for message, attempt in calls:
-            begun = self._begun.get((subscription.handler_name, message.message_id, attempt), [])
-            begun[:] = [(one, error if one is message else why) for one, why in begun]
-
-    def _returned(self, calls: list[_Call], result: Any, subscription: Subscription) -> None:
-        # Plain results are done; only of the others it is asked what they mean.
-        messages = [message for message, _ in calls]
-        if subscription.batch is not None:
-            outcomes = outcomes_of(result, False, messages, subscription)
-        elif result is None:
-            outcomes = [Done()] * len(calls)
-        else:  # of a polled call all messages have the same
-            outcomes = outcomes_of(result, False, messages[:1], subscription) * len(calls)
-        self._done(calls, outcomes, subscription)
-
     def _done(self, calls: list[_Call], outcomes: Sequence[Done | Outcome], subscription: Subscription) -> None:
         for (message, attempt), outcome in zip(calls, outcomes, strict=True):
-            if isinstance(outcome, Pause | Park):
-                self._taken(subscription.handler_name, message.message_id, attempt)  # it is called again
-            if not isinstance(outcome, Done | Skip):
-                continue  # the engine says what becomes of it
-            self._taken(subscription.handler_name, message.message_id, attempt)
-            if outcome is FILTERED:
-                continue  # no handler has seen it
-            self.handled.append(
-                Handled(
-                    handler=subscription.handler_name,
-                    message=message,
-                    attempt=attempt,
-                    outcome=outcome,
-                    at=self._loop.time(),
+            # Of the others the engine says what becomes of them; no handler has seen what a filter refused.
+            if isinstance(outcome, Done | Skip) and outcome is not FILTERED:
+                self.handled.append(
+                    Handled(
+                        handler=subscription.handler_name,
+                        message=message,
+                        attempt=attempt,
+                        outcome=outcome,
+                        at=self._loop.time(),
+                    )
                 )
-            )
-
-    def _taken(self, handler: str, message_id: str, attempt: int) -> tuple[Message | None, BaseException | None]:
-        key = handler, message_id, attempt
-        begun = self._begun.get(key)
-        if not begun:
-            return None, None
-        one = begun.pop(0)
-        if not begun:
-            del self._begun[key]
-        return one
 
     def _observe(self, event: events.Event) -> None:
         if not isinstance(event, events.Retried | events.DeadLettered | events.Dropped):
             return
-        message, error = self._taken(event.handler, event.message_id, event.attempt)
-        if message is None and not isinstance(event, events.Retried):
-            message = event.message  # its handler was not called, for example because order_by= failed
-        if message is None:
-            return
-        about: dict[str, Any] = {"handler": event.handler, "message": message, "error": error, "at": self._loop.time()}
+        error = self._raised.pop((event.handler, event.message_id, event.attempt), None)
+        now = self._loop.time()
+        about: dict[str, Any] = {"handler": event.handler, "message": event.message, "error": error, "at": now}
         if isinstance(event, events.Retried):
             self.retried.append(Retried(attempt=event.attempt, delay=event.delay, reason=event.error, **about))
         elif isinstance(event, events.Dropped):
             self.dropped.append(Dropped(attempts=event.attempt, reason=event.reason, **about))
         else:
             self.dead.append(Dead(attempts=event.attempt, reason=event.reason, **about))
+
+
+def _calls(item: Any, subscription: Subscription) -> list[_Call]:
+    is_single = subscription.batch is None and subscription.every is None
+    return [(message, message.attempt) for message in ([item] if is_single else item)]
+
+
+def _outcomes(
+    calls: list[_Call], result: Any, error: BaseException | None, subscription: Subscription
+) -> Sequence[Done | Outcome]:
+    """What one call says of each message. Plain results are done; only of the others it is asked what they mean."""
+    messages = [message for message, _ in calls]
+    if error is None and result is None and subscription.batch is None:
+        return [Done()] * len(calls)
+    if subscription.batch is not None or error is not None:
+        return outcomes_of(result if error is None else error, error is not None, messages, subscription)
+    return outcomes_of(result, False, messages[:1], subscription) * len(calls)  # of a polled call all have the same

@@ -384,7 +384,7 @@ def count_retry(member: Member, handler: Handler, message: Message, reason: obje
     """The message is tried again after `delay` seconds."""
     handler.stats.retried += 1
     about = message.topic, message.message_id, message.attempt
-    member.observe(Retried(member.name, handler.name, *about, delay, str(reason)))
+    member.observe(Retried(member.name, handler.name, *about, delay, str(reason), message))
 
 
 def count_dead_letter(member: Member, handler: Handler, message: Message, reason: object) -> None:
