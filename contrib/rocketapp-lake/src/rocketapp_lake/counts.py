@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import AppSnapshot, Metric
@@ -21,26 +22,25 @@ if TYPE_CHECKING:
 log = logging.getLogger("rocketapp.lake")
 
 
+def _counted(name: str, unit: str, meaning: str) -> Any:
+    """A field that is a metric of this name."""
+    return field(default=0, metadata={"metric": (name, unit, meaning)})
+
+
 @dataclass(slots=True)
 class Counts:
     """Of one sink, since its app has started."""
 
-    rows: int = 0
-    bytes: int = 0
-    commits: int = 0
-    seconds: float = 0.0
-    """That commits took, with all that they wrote."""
-    failures: int = 0
-    """Attempts to commit that failed."""
-    bad_rows: int = 0
-    fenced: int = 0
-    """Races that were lost."""
-    trimmed: int = 0
-    """Messages that were in the table before."""
-    swept: int = 0
-    """Batches that were staged, never published, and removed."""
-    compacted: int = 0
-    """Small files that were put together."""
+    rows: int = _counted("rows", "{row}", "Rows that were committed.")
+    bytes: int = _counted("written", "By", "Bytes of the rows that were committed, in memory.")
+    commits: int = _counted("commits", "{commit}", "Commits of batches.")
+    seconds: float = _counted("commit.time", "s", "Time that commits took, writing included.")
+    failures: int = _counted("failures", "{attempt}", "Attempts to commit that failed.")
+    bad_rows: int = _counted("bad_rows", "{row}", "Bodies that could not be decoded.")
+    fenced: int = _counted("fences_lost", "{race}", "Races with another owner that were lost.")
+    trimmed: int = _counted("replays_trimmed", "{message}", "Messages that were in the table before.")
+    swept: int = _counted("orphans_swept", "{batch}", "Batches that were never published, and removed.")
+    compacted: int = _counted("compacted", "{file}", "Small files that were put together.")
     positions: dict[MessageQueue, int] = field(default_factory=dict)
     """Where the table stands in the queues that this process has."""
 
@@ -59,20 +59,12 @@ class Counts:
         _tell(name, batch, done, seconds)
 
 
+_COUNTED = [(*one.metadata["metric"], attrgetter(f"counts.{one.name}")) for one in fields(Counts) if one.metadata]
 _FIGURES: Sequence[tuple[str, str, str, Callable[[Writer], float]]] = (
-    ("rows", "{row}", "Rows that were committed.", lambda sink: sink.counts.rows),
-    ("written", "By", "Bytes of the rows that were committed, in memory.", lambda sink: sink.counts.bytes),
-    ("commits", "{commit}", "Commits of batches.", lambda sink: sink.counts.commits),
-    ("commit.time", "s", "Time that commits took, writing included.", lambda sink: sink.counts.seconds),
-    ("failures", "{attempt}", "Attempts to commit that failed.", lambda sink: sink.counts.failures),
-    ("bad_rows", "{row}", "Bodies that could not be decoded.", lambda sink: sink.counts.bad_rows),
-    ("fences_lost", "{race}", "Races with another owner that were lost.", lambda sink: sink.counts.fenced),
-    ("replays_trimmed", "{message}", "Messages that were in the table before.", lambda sink: sink.counts.trimmed),
-    ("orphans_swept", "{batch}", "Batches that were never published, and removed.", lambda sink: sink.counts.swept),
-    ("compacted", "{file}", "Small files that were put together.", lambda sink: sink.counts.compacted),
-    ("paused", "s", "Time in which a full buffer stopped the pulls.", lambda sink: sink.buffer.paused),
-    ("buffer.usage", "By", "Bytes of records that are held.", lambda sink: sink.buffer.held),
-    ("buffer.limit", "By", "Bytes at which pulls stop.", lambda sink: sink.buffer.limit),
+    *_COUNTED,
+    ("paused", "s", "Time in which a full buffer stopped the pulls.", attrgetter("buffer.paused")),
+    ("buffer.usage", "By", "Bytes of records that are held.", attrgetter("buffer.held")),
+    ("buffer.limit", "By", "Bytes at which pulls stop.", attrgetter("buffer.limit")),
 )
 
 
