@@ -43,8 +43,8 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
 
     Raises SetupError for a type that no codec of the app reads, and a store that cannot do what is asked.
     """
-    options, settings, bad = sink.options, surface.options(LakeConfig), sink.of_bad_rows()
-    new_store = FORMATS[options.format].new_store
+    settings, bad = surface.options(LakeConfig), sink.of_bad_rows()
+    new_store = FORMATS[sink.format].new_store
     try:
         store = new_store(sink, settings, batch_writer)
     except (SinkError, ValueError) as error:
@@ -55,22 +55,22 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         raise SetupError(sink.place, str(error)) from None
 
     bad_table = BadTable(partial(new_store, bad, settings, batch_writer), bad.name, rows, wall_clock)
-    topic = BadTopic(surface.publish, sink.bad_topic, options.cluster, sink.name)
-    most_bad = MOST_BAD if options.bad_rows_max_ratio is None else options.bad_rows_max_ratio
-    bad_stores = [bad_table.store] if options.bad_rows == "table" else []
+    topic = BadTopic(surface.publish, sink.bad_topic, sink.cluster, sink.name)
+    most_bad = MOST_BAD if sink.bad_rows_max_ratio is None else sink.bad_rows_max_ratio
+    bad_stores = [bad_table.store] if sink.bad_rows == "table" else []
     held, counts = surface.options(ConsumerConfig).cache_max_bytes // BUFFER_SHARE, Counts()
     most = max(1, held // QUEUE_BATCHES)
-    limits = Limits(rows=options.flush_rows, bytes=min(options.flush_bytes, most), seconds=options.flush_seconds)
-    guard = Guard(most_bad, topic.put if options.bad_rows == "topic" else None) if sink.sets_aside else None
+    limits = Limits(rows=sink.flush_rows, bytes=min(sink.flush_bytes, most), seconds=sink.flush_seconds)
+    guard = Guard(most_bad, topic.put if sink.bad_rows == "topic" else None) if sink.sets_aside else None
     attempt = partial(
         Attempt,
         store,
         sink.name,
         make=rows.made,
         now=wall_clock,
-        evolution=options.evolution,
+        evolution=sink.evolution,
         put_aside=None if guard is None else guard.put,
-        names_bad=options.bad_rows == "table",
+        names_bad=sink.bad_rows == "table",
     )
     writer = Writer(
         sink.name,
@@ -83,8 +83,8 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),
         counts=counts,
-        on_offset_reset=options.on_offset_reset,
-        until_now=options.until == "now",
+        on_offset_reset=sink.on_offset_reset,
+        until_now=sink.until == "now",
         drain_seconds=DRAIN_SHARE * surface.options(AppConfig).drain_timeout,
         tasks=tasks,
         wall_clock=wall_clock,
@@ -94,7 +94,7 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         records=True,
         locked=True,
         begin=writer.begin,
-        until_now=options.until == "now",
+        until_now=sink.until == "now",
         max_messages=QUEUE_BATCHES * SLOW * limits.rows,
         max_bytes=QUEUE_BATCHES * min(SLOW * limits.bytes, most),
         is_full=writer.buffer.is_full,
@@ -108,9 +108,9 @@ def wall_clock() -> float:
 
 def _compaction(sink: Sink, tables: Sequence[Store], tasks: Tasks, counts: Counts) -> asyncio.Event | None:
     """What its compaction waits for."""
-    if (every := sink.options.compact_every) is None:
+    if (every := sink.compact_every) is None:
         return None
-    target, came = sink.options.target_file_size, asyncio.Event()
+    target, came = sink.target_file_size, asyncio.Event()
     run = compacting(sink.name, tables, came, every=every, target_file_size=target, counts=counts)
     tasks.start(run, f"sink {sink.name} compacts")
     return came

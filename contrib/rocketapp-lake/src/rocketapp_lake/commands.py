@@ -18,7 +18,7 @@ from rocketapp import MessageQueue, RocketAppError
 from rocketapp_lake.committer import rebase as set_positions
 from rocketapp_lake.declared import Sink
 from rocketapp_lake.formats import FORMATS, library_problems
-from rocketapp_lake.options import TARGET_FILE_SIZE, FormatName, SinkOptions
+from rocketapp_lake.options import TARGET_FILE_SIZE, FormatName
 from rocketapp_lake.records import Commit, Head
 from rocketapp_lake.settings import LakeConfig
 from rocketapp_lake.staging import STAGING
@@ -225,7 +225,7 @@ def stores_of(table: str, url: str | None = None) -> OpenStore:
     format, settings = format_of(table, url), LakeConfig(database=database)
 
     def open_store(place: str, name: str) -> Store:
-        sink = Sink("", SinkOptions(table=place, format=format, name=name), "", is_set_back=True)
+        sink = Sink(table=place, format=format, name=name, is_set_back=True)
         return FORMATS[format].new_store(sink, settings, None)
 
     for problem in library_problems(format):

@@ -40,14 +40,16 @@ LONGEST_NAME = 200
 """Signs of the name of a sink, which names a directory: all but letters, digits and `_.-~` count as three or more."""
 
 
-@dataclass(slots=True)
-class Sink:
-    """One sink of an app. What makes its store is given it."""
+@dataclass(slots=True, kw_only=True)
+class Sink(SinkOptions):
+    """One sink of an app: what it was told, right or wrong. What makes its store is given it."""
 
-    topic: str
-    options: SinkOptions
-    """Right or wrong; with the name and the group."""
-    place: str
+    table: str
+    name: str
+    """Of the sink in its table: positions belong to it."""
+    group: str = ""
+    topic: str = ""
+    place: str = ""
     """The user's line."""
     folder: Path = field(default_factory=Path.cwd)
     """Where the program is when it declares the sink: a relative table that is a directory lies below it."""
@@ -70,20 +72,7 @@ class Sink:
         said = {name: value for name, value in given.items() if name not in names or value is not None}
         if isinstance(said["table"], str | os.PathLike):
             said["table"] = os.fspath(said["table"]).replace("{topic}", topic)
-        return cls(topic, SinkOptions(**{**names, **said}), place)
-
-    @property
-    def name(self) -> str:
-        """Of the sink in its table: positions belong to it."""
-        return str(self.options.name)
-
-    @property
-    def group(self) -> str:
-        return str(self.options.group)
-
-    @property
-    def table(self) -> str:
-        return os.fspath(self.options.table)
+        return cls(topic=topic, place=place, **{**names, **said})
 
     @property
     def directory(self) -> str:
@@ -93,15 +82,14 @@ class Sink:
     @property
     def arranged_by(self) -> tuple[Sequence[str], Sequence[str]]:
         """Columns of the partitions, and those that rows are sorted by."""
-        partition_by: Any = self.options.partition_by
-        sort_by: Any = self.options.sort_by
+        partition_by: Any = self.partition_by
+        sort_by: Any = self.sort_by
         return partition_by, sort_by
 
     def of_bad_rows(self) -> Sink:
         """The sink of the table of its bad rows."""
         table = f"{self.table.rstrip('/')}_bad"
-        bad = replace(self.options, table=table, name=f"{self.name}/bad", partition_by=(), sort_by=(), merge_on=())
-        return Sink(self.topic, bad, self.place, self.folder)
+        return replace(self, table=table, name=f"{self.name}/bad", partition_by=(), sort_by=(), merge_on=())
 
     def decorate(self, function: Transform) -> Transform:
         """Take the user's function. Raises SetupError, with the place of the sink."""
@@ -116,38 +104,36 @@ class Sink:
     @property
     def sets_aside(self) -> bool:
         """Whether bad rows go elsewhere."""
-        return self.options.bad_rows in SET_ASIDE
+        return self.bad_rows in SET_ASIDE
 
     @property
     def bad_topic(self) -> str:
         """Where `bad_rows="topic"` publishes them."""
-        if self.options.bad_rows_topic is not None:
-            return self.options.bad_rows_topic
+        if self.bad_rows_topic is not None:
+            return self.bad_rows_topic
         name = re.split(r"[/\\]", self.table.rstrip("/\\"))[-1]
         return f"{re.sub('[^A-Za-z0-9_-]', '-', name)}-bad"
 
     def columns(self) -> Columns | None:
         """None where bodies are stored as they are. Raises TypeError for a type without columns."""
-        return None if self.options.schema is None else columns_of(self.options.schema)
+        return None if self.schema is None else columns_of(self.schema)
 
     def rows(self, reader: Callable[[Any, str | None], Read]) -> Rows:
         """`reader`: what makes payloads of a type, and of the content type of bodies that do not say theirs."""
         columns = self.columns()
-        read = (
-            None if columns is None else reader(columns.kind, CODECS.get(self.options.codec or "", self.options.codec))
-        )
-        return Rows(columns, read, self.options.bad_rows, lambda: self.transform)
+        read = None if columns is None else reader(columns.kind, CODECS.get(self.codec or "", self.codec))
+        return Rows(columns, read, self.bad_rows, lambda: self.transform)
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What it consumes, and for whom: as a Subscription has it."""
-        return self.options.cluster or "", self.topic, self.group
+        return self.cluster or "", self.topic, self.group
 
-    def written_by(self, default: str) -> str:
+    def writer_name(self, default: str) -> str:
         """What writes its table. Raises SetupError for what is not installed. `default`: what the settings say."""
-        if self.options.format not in ONLY["written_by"]:
+        if self.format not in ONLY["written_by"]:
             return "arrow"
-        name = self.options.written_by or default
+        name = self.written_by or default
         if name != "arrow" and not is_known(name):
             raise SetupError(self.place, f"written_by={name!r} needs another package: pip install 'rocketapp[{name}]'")
         return name
@@ -155,27 +141,26 @@ class Sink:
 
 def problems_of(sink: Sink) -> Iterator[str]:
     """Why it cannot work, as far as the options themselves tell. Those behind the first one need not be right."""
-    options = sink.options
     for name, known in CHOICES.items():
-        value = getattr(options, name)
+        value = getattr(sink, name)
         if value not in known:
             yield f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
     for name in ("partition_by", "sort_by", "merge_on"):
-        columns: object = getattr(options, name)
+        columns: object = getattr(sink, name)
         if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
             yield f"{name}={columns!r}: give names of columns"
-    url: object = options.url
-    table: object = options.table
+    url: object = sink.url
+    table: object = sink.table
     if url is not None and (not isinstance(url, str) or "://" not in url):
         yield "url= is a text as postgresql+psycopg://user@127.0.0.1/shop"
     if not isinstance(table, str | os.PathLike) or not os.fspath(table):
         yield f"table={table!r}: give the place of the table"
     if "\0" in str(table):
         yield f"table={table!r} has a sign that no path has"
-    yield from _number_problems(options)
+    yield from _number_problems(sink)
     yield from _bad_rows_problems(sink)
-    yield from _codec_problems(options.codec, options.schema)
-    called: object = options.name
+    yield from _codec_problems(sink.codec, sink.schema)
+    called: object = sink.name
     if not isinstance(called, str) or not called:
         yield f"name={called!r}: give a text"
     elif not called.isprintable():
@@ -195,29 +180,28 @@ CHOICES: Mapping[str, Sequence[str | None]] = {
 """What some options may be."""
 
 
-def _number_problems(options: SinkOptions) -> Iterator[str]:
+def _number_problems(sink: Sink) -> Iterator[str]:
     for name in ("flush_rows", "flush_bytes", "target_file_size"):
-        count: object = getattr(options, name)
+        count: object = getattr(sink, name)
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             yield f"{name}={count!r}: give a whole number, 1 or more"
     for name, optional in (("flush_seconds", ""), ("compact_every", ", or None")):
-        value: Any = getattr(options, name)
+        value: Any = getattr(sink, name)
         if value is None and optional:
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_SECONDS:
             shown = repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
             yield f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
-    if options.compact_every is None and options.target_file_size != TARGET_FILE_SIZE:
-        yield f"target_file_size={options.target_file_size} does nothing without compact_every="
+    if sink.compact_every is None and sink.target_file_size != TARGET_FILE_SIZE:
+        yield f"target_file_size={sink.target_file_size} does nothing without compact_every="
 
 
 def _bad_rows_problems(sink: Sink) -> Iterator[str]:
-    options = sink.options
-    if options.bad_rows_topic is not None and options.bad_rows != "topic":
-        yield f'bad_rows_topic={options.bad_rows_topic!r} needs bad_rows="topic"'
-    if options.bad_rows == "topic" and sink.bad_topic == sink.topic:
+    if sink.bad_rows_topic is not None and sink.bad_rows != "topic":
+        yield f'bad_rows_topic={sink.bad_rows_topic!r} needs bad_rows="topic"'
+    if sink.bad_rows == "topic" and sink.bad_topic == sink.topic:
         yield f"bad_rows_topic={sink.bad_topic!r} is the topic of the sink: bad rows would come again for ever"
-    most: object = options.bad_rows_max_ratio
+    most: object = sink.bad_rows_max_ratio
     if most is not None and not sink.sets_aside:
         yield f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
     if most is not None and (isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1):

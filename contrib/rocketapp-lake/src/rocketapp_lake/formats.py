@@ -64,10 +64,10 @@ def sql(sink: Sink, settings: LakeConfig, writer: BatchWriter | None) -> Store:
     from rocketapp_lake.sql import SqlStore
     from rocketapp_lake.sql_loading import Database
 
-    url = sink.options.url or settings.database
+    url = sink.url or settings.database
     if not url:
         raise SinkError("format='sql' has no database: give url=, or lake.database in the settings")
-    return SqlStore(sink.table, sink.name, Database(url), merge_on=sink.options.merge_on or ())
+    return SqlStore(sink.table, sink.name, Database(url), merge_on=sink.merge_on or ())
 
 
 def path_problems(sink: Sink) -> Iterator[str]:
@@ -142,15 +142,15 @@ def library_problems(name: str) -> Iterator[str]:
 
 def format_problems(sink: Sink) -> Iterator[str]:
     """Why its format cannot be, or cannot have what the options say, and what is wrong with the schema."""
-    name, options = sink.options.format, sink.options
+    name = sink.format
     yield from library_problems(name)
     for option, formats in ONLY.items():
-        if getattr(options, option) not in (None, ()) and name not in formats:
+        if getattr(sink, option) not in (None, ()) and name not in formats:
             yield f"{option}= is for {' or '.join(f'format={one!r}' for one in formats)}"
-    if options.compact_every is not None and FORMATS[name].compaction:
+    if sink.compact_every is not None and FORMATS[name].compaction:
         yield f"compact_every= does nothing with format={name!r}: {FORMATS[name].compaction}"
     yield from FORMATS[name].problems(sink)
     try:
         sink.columns()
     except TypeError as error:
-        yield f"schema={options.schema!r}: {error}"
+        yield f"schema={sink.schema!r}: {error}"

@@ -76,7 +76,7 @@ class LakePlugin:
         from rocketapp_lake.writing import batch_writer
 
         surface = self._surface
-        name = declared.written_by(surface.options(LakeConfig).writer)
+        name = declared.writer_name(surface.options(LakeConfig).writer)
         if name != "arrow" and name not in self._batch_writers:
             self._batch_writers[name] = batch_writer(name, surface)
         writer, mode = assembled(declared, surface, self._batch_writers.get(name), self._tasks)
@@ -126,11 +126,11 @@ class LakePlugin:
             raise SetupError(sink.place, problem)
         try:
             subscribe = app.subscribe(
-                held(sink.topic, sink.options.schema),
+                held(sink.topic, sink.schema),
                 group=sink.group,
-                tags=sink.options.tags,
-                start=sink.options.start,
-                cluster=sink.options.cluster,
+                tags=sink.tags,
+                start=sink.start,
+                cluster=sink.cluster,
             )
             subscribe(handler_of(sink.name, caller))
         except SetupError as error:
@@ -143,7 +143,7 @@ class LakePlugin:
 
         yield from problems_of(sink)
         yield from format_problems(sink)
-        if sink.options.bad_rows == "topic":
+        if sink.bad_rows == "topic":
             try:
                 app.publisher(sink.bad_topic, bytes)
             except SetupError as error:
