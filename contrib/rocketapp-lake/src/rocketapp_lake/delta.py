@@ -2,19 +2,15 @@
 
 Delta's library writes and commits. A commit of a sink carries its number as a transaction identifier, which Delta keeps
 for ever, and the whole commit, with all positions, as user metadata. Its number is the fence: the library refuses a
-commit beside another one with the same identifier, and one whose table is not the same any more. It holds only for the
-object that has read where the sink stands: a table that is given by its path is looked up anew, and so is its number.
-Another writer, as Spark, has one identifier in a commit, and passes over a number that is there without a word: its
-commits are read back.
-
-RESTORE takes rows back and no identifier. So the number and the newest commit in the living history have to agree.
+commit beside another one with the same identifier, and one whose table is not the same any more. A table that is given
+by its path would be looked up anew, with its number. Another writer, as Spark, has one identifier in a commit, and
+passes over a number that is there without a word: its commits are read back.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +23,7 @@ import pyarrow.parquet as pq
 from deltalake import (
     CommitProperties,
     DeltaTable,
+    Field,
     PostCommitHookProperties,
     QueryBuilder,
     Schema,
@@ -40,30 +37,24 @@ from pyarrow.fs import FileSelector, PyFileSystem
 from rocketapp import MessageQueue
 from rocketapp_lake.columns import COORDINATES, PLACE, nullable
 from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.records import Commit, Head, decode, encode, to_json
+from rocketapp_lake.records import Commit, decode, encode, to_json
 from rocketapp_lake.staging import sync
-from rocketapp_lake.store import Compacted, Store
+from rocketapp_lake.store import Compacted
+from rocketapp_lake.versions import MEND, MOST_CONFLICTS, RECORD, Versions
 from rocketapp_lake.writing import AppendToDelta, arranged, partition_column
 
-MOST_CONFLICTS = 100
-"""Commits of others, of a kind that the library does not go behind, that one commit gives way to."""
 RETRIES = 15
 """Commits of others that the library goes behind by itself, without writing the files again."""
 EXPIRY = "delta.setTransactionRetentionDuration"
 NONE = -1
 """The version of a queue that the sink does not have any more."""
-RECORD = "rocketapp"
-"""In the user metadata: the commit of a sink."""
-MEND = "go on with `rocketapp sink rebase`, from where the rows in the table end"
 CLEANED_EVERY = 100
 """Commits behind which the library looks for entries of the log that have expired: it reads the names of all."""
-KEPT_FOR = 32
-"""Commits that one object of the library makes: with each of them it takes longer, by what it remembers of them."""
 _NEWEST = 50
 """Entries of the history that are looked at before all of them are."""
 
 
-class DeltaStore(Store):
+class DeltaStore(Versions[DeltaTable]):
     """One sink in one Delta table."""
 
     def __init__(
@@ -88,25 +79,14 @@ class DeltaStore(Store):
         """
         text = os.fspath(place)
         # A program may go to another folder meanwhile.
-        self.place = text if "://" in text else str(Path(text).absolute())
-        self.sink, self._is_set_back = sink, is_set_back
+        super().__init__(text if "://" in text else str(Path(text).absolute()), sink, is_set_back=is_set_back)
         self._partition_by, self._sort_by, self._storage = partition_by, sort_by, dict(storage or {})
         self._partition_columns, self._declared = [partition_column(one) for one in partition_by], declared
         self._append = append
         self._seen: tuple[Any, int, Commit | None] | None = None
         """Table, version, and the newest commit of the sink in its living history then."""
-        self._last: deque[tuple[DeltaTable, int]] = deque(maxlen=1)
-        """The table as the last commit has left it, and how many commits that object has made. One call takes it out:
-        an object that another thread brings up to date meanwhile is a fence no more."""
         self._forced: int | None = None
         """The version up to which this store has forced the log to the disk."""
-
-    def __repr__(self) -> str:
-        return f"<DeltaStore {self.place} of {self.sink}>"
-
-    def load(self) -> Head:
-        table = self._open()
-        return Head() if table is None else self._head(table)
 
     def check(self, rows: pa.Table) -> None:
         table = self._open()
@@ -114,53 +94,18 @@ class DeltaStore(Store):
             self._check(table, arranged(rows, self._partition_by, self._sort_by))
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
-        if rows is not None:
-            rows = arranged(rows, self._partition_by, self._sort_by)
-        for _ in range(MOST_CONFLICTS):
-            table, made = self._now()
-            table = table or self._create(COORDINATES if rows is None else rows.schema)
-            head = self._head(table)
-            if head.sequence != commit.sequence - 1:
-                if self._batch_at(table, commit.sequence) == commit.batch:
-                    return  # an object store may say that a commit failed which it has made
-                raise FencedError(f"{self.place}: sink {self.sink} is at commit {head.sequence}")
-            if rows is not None:
-                if not self._takes(table, rows):
-                    continue
-                rows = self._fitted(table, rows)
-            before = table.version()
-            try:
-                self._write(table, commit, rows)
-            except CommitFailedError:
-                continue
-            except (SchemaMismatchError, DeltaError) as error:
-                raise SinkError(f"{self.place}: {_refusal(error)}") from error
-            self._sync(before, table.version())
-            self._last.append((table, made + 1))
-            return
-        raise self._too_many()
-
-    def who_committed(self, sequence: int) -> str | None:
-        with suppress(IndexError):
-            last = self._last.pop()
-            found = self._batch_at(last[0], sequence)
-            self._last.append(last)
-            if found is not None:
-                return found
-        table = self._open()
-        return None if table is None else self._batch_at(table, sequence)
+        super().commit(commit, None if rows is None else arranged(rows, self._partition_by, self._sort_by))
 
     def compact(self, target_file_size: int) -> Compacted:
         """By Delta's own OPTIMIZE: small files of all writers of the table."""
         table = self._open()
         if table is None:
             return Compacted()
-        before = table.version()
         try:
             done = table.optimize.compact(target_size=target_file_size)
         except CommitFailedError:
             return Compacted()  # another owner was faster, or the table is another one now: the next time will do
-        self._sync(before, table.version())
+        self._sync(table)
         return Compacted(done["numFilesRemoved"], done["numFilesAdded"], json.loads(done["filesAdded"])["totalSize"])
 
     def add_columns(self, columns: pa.Schema) -> None:
@@ -168,45 +113,19 @@ class DeltaStore(Store):
             table = self._open()
             if table is None:
                 return
-            has = {field.name: field for field in table.schema().fields}
-            wanted = self._schema(columns).fields
-            for field in wanted:
-                if field.name in has and has[field.name].type != field.type:
-                    raise self._differs(field.name, has[field.name].type, field.type)
-            lacking = [field for field in wanted if field.name not in has]
-            if not lacking:
+            if not (lacking := self._lacking(table, columns)):
                 return
-            before = table.version()
             try:
                 table.alter.add_columns(lacking, commit_properties=CommitProperties(max_commit_retries=0))
             except CommitFailedError:
                 continue
-            self._sync(before, table.version())
+            self._sync(table)
             return
         raise self._too_many()
 
-    def commits(self) -> Iterator[Commit]:
-        table = self._open()
-        for entry in table.history() if table is not None else ():
-            commit = commit_of(entry)
-            if commit is not None:
-                yield commit
-
     # Inside.
 
-    def _now(self) -> tuple[DeltaTable | None, int]:
-        """The table as it is now, and how many commits this object has made: the last one, while it is alone."""
-        with suppress(IndexError, DeltaError):  # the second: another table is in this place
-            table, made = self._last.pop()
-            version = table.version()
-            if made < KEPT_FOR:
-                table.update_incremental()
-                if table.version() == version:
-                    return table, made
-        return self._open(), 0
-
     def _open(self) -> DeltaTable | None:
-        """As it is now."""
         try:
             return DeltaTable(self.place, storage_options=self._storage or None)
         except TableNotFoundError:
@@ -216,7 +135,6 @@ class DeltaStore(Store):
             return None
 
     def _create(self, schema: pa.Schema) -> DeltaTable:
-        """A new table, unless another owner is faster."""
         known = {field.name: field for field in self._declared or ()}
         missing = [name for name in self._partition_columns if name not in schema.names]
         partitions = [known.get(name, pa.field(name, pa.string())) for name in missing]
@@ -233,31 +151,29 @@ class DeltaStore(Store):
             if found is None:
                 raise
             return found
-        self._sync(-1, table.version())
+        self._sync(table)
         return table
+
+    def _is_newest(self, table: DeltaTable) -> bool:
+        version = table.version()
+        with suppress(DeltaError):  # another table is in this place
+            table.update_incremental()
+            return bool(table.version() == version)
+        return False
 
     # Where the sink stands.
 
-    def _head(self, table: DeltaTable) -> Head:
-        """Raises SinkError when the table was restored to an older version."""
+    def _stands(self, table: DeltaTable) -> tuple[int, Commit]:
         if EXPIRY in table.metadata().configuration:
             raise SinkError(f"{self.place}: {EXPIRY} makes Delta forget where its sinks stand: unset it")
-        sequence = table.transaction_version(transaction_of(self.sink)) or 0
-        if not sequence:
-            return Head()
+        sequence, none = table.transaction_version(transaction_of(self.sink)) or 0, Commit(sink=self.sink)
         try:
-            newest = self._newest(table)
+            return sequence, (self._newest(table) if sequence else None) or none
         except LookupError:
-            return Head(sequence=sequence, vector=self._kept(table, sequence))
-        has = 0 if newest is None else newest.sequence
-        if has != sequence and not self._is_set_back:
-            raise SinkError(
-                f"{self.place} was restored to commit {has} of sink {self.sink}, which has made {sequence}: "
-                f"restore the newer version, or {MEND}"
-            )
-        if newest is None:
-            return Head(sequence=sequence)
-        return replace(Head.of(newest), sequence=sequence, batch=newest.batch if has == sequence else "")
+            return sequence, replace(none, sequence=sequence, vector=self._kept(table, sequence))
+
+    def _history(self, table: DeltaTable) -> Iterator[Commit]:
+        return (commit for commit in map(commit_of, table.history()) if commit is not None)
 
     def _newest(self, table: DeltaTable) -> Commit | None:
         """The newest commit of the sink whose rows are in the table.
@@ -315,13 +231,6 @@ class DeltaStore(Store):
     def _own(self, entries: Sequence[dict[str, Any]] | Iterator[dict[str, Any]]) -> Iterator[Commit]:
         found = (commit_of(entry) for entry in entries)
         return (commit for commit in found if commit is not None and commit.sink == self.sink)
-
-    def _batch_at(self, table: DeltaTable, sequence: int) -> str | None:
-        """Raises SinkError when the table was restored to an older version."""
-        head = self._head(table)
-        if head.sequence <= sequence:
-            return head.batch if head.sequence == sequence else None
-        return next((one.batch for one in self._own(table.history()) if one.sequence == sequence), None)
 
     def _kept(self, table: DeltaTable, sequence: int) -> dict[MessageQueue, int]:
         """Where the sink stands when its newest commit is older than the log: by the identifiers of its queues."""
@@ -384,19 +293,14 @@ class DeltaStore(Store):
                 f"{self.place} is partitioned by {partitions}, and this sink writes "
                 f"{own}: change partition_by=, or give it another table"
             )
-        has = {field.name: field for field in table.schema().fields}
-        for ours in self._schema(rows.schema).fields:
-            theirs = has.get(ours.name)
-            if theirs is None:
-                raise SinkError(f"{self.place} has no column {ours.name}: add it to the table")
-            if theirs.type != ours.type:
-                raise self._differs(ours.name, theirs.type, ours.type)
-        for name, field in has.items():
-            is_there = not rows[name].null_count if name in rows.column_names else name in computed
-            if field.nullable or is_there:
-                continue
-            why = "some rows have nothing in it" if name in rows.column_names else "the rows do not have it"
-            raise SinkError(f"{self.place}: column {name} may not be null, and {why}")
+        for one in self._lacking(table, rows.schema):
+            raise SinkError(f"{self.place} has no column {one.name}: add it to the table")
+        for field in table.schema().fields:
+            of_others = 0 if field.name in computed else rows.num_rows
+            lacking = rows[field.name].null_count if field.name in rows.column_names else of_others
+            if lacking and not field.nullable:
+                what = f"column {field.name} may not be null: {lacking} of {rows.num_rows} rows lack it"
+                raise SinkError(f"{self.place}: {what}")
 
     def _fitted(self, table: DeltaTable, rows: pa.Table) -> pa.Table:
         """The rows with all columns of the table that are not computed, in their order.
@@ -411,6 +315,21 @@ class DeltaStore(Store):
             elif field.name not in computed:
                 columns[field.name] = pa.nulls(rows.num_rows, field.type)
         return pa.table(columns)
+
+    def _write_version(self, table: DeltaTable, commit: Commit, rows: pa.Table | None) -> bool:
+        if self._forced is None:
+            self._forced = table.version()
+        if rows is not None:
+            if not self._takes(table, rows):
+                return False
+            rows = self._fitted(table, rows)
+        try:
+            self._write(table, commit, rows)
+        except CommitFailedError:
+            return False
+        except (SchemaMismatchError, DeltaError) as error:
+            raise SinkError(f"{self.place}: {_refusal(error)}") from error
+        return True
 
     def _write(self, table: DeltaTable, commit: Commit, rows: pa.Table | None) -> None:
         metadata = to_json({RECORD: encode(commit)}).decode()
@@ -459,22 +378,22 @@ class DeltaStore(Store):
                 raise SinkError(f"{kind}: cast it in the query, or in a function of the sink") from None
         return Schema.from_arrow(plain)
 
-    def _differs(self, name: str, has: object, rows: object) -> SinkError:
-        return SinkError(f"{self.place}: column {name} is {has}, and the rows have {rows}: cast them")
+    def _lacking(self, table: DeltaTable, columns: pa.Schema) -> list[Field]:
+        """Those that the table does not have. Raises SinkError for one that it has with another type."""
+        has, wanted = {field.name: field for field in table.schema().fields}, self._schema(columns).fields
+        for field in wanted:
+            if field.name in has and has[field.name].type != field.type:
+                what = f"column {field.name} is {has[field.name].type}, and the rows have {field.type}"
+                raise SinkError(f"{self.place}: {what}: cast them")
+        return [field for field in wanted if field.name not in has]
 
-    def _too_many(self) -> SinkError:
-        return SinkError(f"{self.place}: others have changed it {MOST_CONFLICTS} times in a row just before this sink")
-
-    def _sync(self, before: int, version: int) -> None:
-        """These versions survive the machine, with their files: Delta's library leaves that to the system.
-
-        So do those of others since the last call: a log that is torn hides what lies behind.
-        """
+    def _sync(self, table: DeltaTable) -> None:
+        """With the versions of others since the last call: a log that is torn hides what lies behind."""
         if "://" in self.place:
             return
-        folder, first = Path(self.place), before
-        if self._forced is not None:
-            first = min(before, max(self._forced, before - MOST_CONFLICTS))
+        folder, version = Path(self.place), table.version()
+        before = version - 1 if self._forced is None else min(self._forced, version - 1)
+        first = max(before, version - MOST_CONFLICTS)
         log, places = folder / "_delta_log", set[Path]()
         for number in range(first + 1, version + 1):
             file, checkpoint = log / f"{number:020d}.json", log / f"{number:020d}.checkpoint.parquet"

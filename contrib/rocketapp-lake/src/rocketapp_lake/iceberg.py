@@ -2,7 +2,7 @@
 
 pyiceberg writes the files and commits them. A snapshot's summary says which commit of a sink it is, and a property of
 the table says where the sink stands: snapshots expire, properties do not, and a rollback takes back only the former.
-A commit holds for exactly the snapshot that was looked at before, and one without rows adds an empty snapshot.
+One without rows adds an empty snapshot: a commit holds for exactly the snapshot that was looked at before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -34,11 +33,11 @@ from pyiceberg.table import Table, TableProperties, Transaction
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 from pyiceberg.transforms import UnknownTransform, parse_transform
 
-from rocketapp_lake.columns import COORDINATES, nullable
-from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.records import Commit, Head, decode, encode, to_json
+from rocketapp_lake.columns import nullable
+from rocketapp_lake.errors import SinkError
+from rocketapp_lake.records import Commit, decode, encode, to_json
 from rocketapp_lake.staging import sync
-from rocketapp_lake.store import Store
+from rocketapp_lake.versions import RECORD, Versions
 from rocketapp_lake.writing import STORED, arranged
 
 if TYPE_CHECKING:
@@ -47,10 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("rocketapp.lake")
 
-MOST_CONFLICTS = 100
-"""Commits of others in a row that one commit gives way to."""
-RECORD = "rocketapp"
-"""In the summary of a snapshot: which commit of a sink it is, as JSON."""
 PROPERTY = "rocketapp.sink."
 """In front of the name of a sink: the property with its newest commit."""
 AT = "at"
@@ -68,7 +63,7 @@ NEW = {
 """Properties of a table that is created here: what a commit writes does not grow with the number of commits."""
 
 
-class IcebergStore(Store):
+class IcebergStore(Versions[Table]):
     """One sink in one Iceberg table."""
 
     def __init__(
@@ -86,75 +81,22 @@ class IcebergStore(Store):
         `partition_by`: of a table that is created here, as `partition_of` takes it.
         `is_set_back`: a table that was rolled back is taken as it is, with the positions of its rows.
         """
-        self.name, self.sink, self._sort_by = name, sink, sort_by
-        self._partitions, self._is_set_back = [partition_of(text) for text in partition_by], is_set_back
+        super().__init__(name, sink, is_set_back=is_set_back)
+        self._partitions, self._sort_by = [partition_of(text) for text in partition_by], sort_by
         self._new_catalog = catalog
-        self._seen: Table | None = None
-        """The table as it was read or committed last: the next commit holds for that alone."""
-
-    def __repr__(self) -> str:
-        return f"<IcebergStore {self.name} of {self.sink}>"
-
-    def load(self) -> Head:
-        table = self._seen = self._open()
-        newest = None if table is None else self._newest(table)
-        if table is None or newest is None:
-            return Head()
-        commit = self._kept(table, newest)
-        if commit.sequence == newest.sequence:
-            return Head.of(newest)
-        return replace(Head.of(commit), sequence=newest.sequence, batch="", schema=newest.schema)
+        self._files: tuple[tuple[Any, ...] | None, list[DataFile]] = None, []
+        """What an attempt has written that came too late, and of which batch for a table of which shape."""
 
     def check(self, rows: pa.Table) -> None:
-        if (table := self._seen or self._open()) is not None and not _is_ours_and_empty(table):
+        if (table := self._open()) is not None and not _is_ours_and_empty(table):
             self._fitting(table.schema(), rows)
 
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
-        table = self._seen or self._open() or self._create(COORDINATES if rows is None else rows.schema)
-        self._seen = None
-        files: list[DataFile] = []
-        """The rows, once they are written: for a table of this shape."""
-        shape = None
-        for attempt in range(MOST_CONFLICTS):
-            newest = self._newest(table)
-            if (sequence := 0 if newest is None else newest.sequence) != commit.sequence - 1:
-                winner = self._batch_at(table, commit.sequence)
-                if attempt and winner == commit.batch:
-                    break  # a catalog may say that a commit failed which it has made
-                for file in files if winner else ():
-                    table.io.delete(file.file_path)
-                raise FencedError(f"{self.name}: sink {self.sink} is at commit {sequence}")
-            before, shape = shape, (table.metadata.current_schema_id, table.metadata.default_spec_id)
-            transaction = self._begun(table, commit)
-            summary = {RECORD: to_json({**encode(commit), "schema": "", "aside": {}}).decode()}
-            if rows is None or (files and before == shape):
-                with transaction.update_snapshot(snapshot_properties=summary).merge_append() as append:
-                    for file in files:
-                        append.append_data_file(file)
-            else:
-                self._append(transaction, rows, summary, is_growing=_is_ours_and_empty(table))
-            files = [file for producer in transaction._snapshot_producers for file in producer._added_data_files]
-            try:
-                transaction.commit_transaction()
-            except CommitFailedException:
-                table = self._catalog.load_table(self.name)
-                continue
-            break
-        else:
-            raise SinkError(f"{self.name}: others have committed {MOST_CONFLICTS} times in a row before this sink")
-        _sync(table, files)
-        self._seen = table
-        self._expire(table)
-
-    def who_committed(self, sequence: int) -> str | None:
-        seen = self._seen
-        if seen is not None and (batch := self._batch_at(seen, sequence)) is not None:
-            return batch
-        table = self._open()
-        return None if table is None else self._batch_at(table, sequence)
+        self._files = None, []
+        super().commit(commit, rows)
 
     def add_columns(self, columns: pa.Schema) -> None:
-        table = self._seen = self._open()
+        table = self._open()
         if table is None:
             return
         names = table.schema().column_names
@@ -162,18 +104,8 @@ class IcebergStore(Store):
         self._check_types(table.schema().select(*(column.name for column in has)), nullable(has))
         with self._told(), table.update_schema() as update:
             update.union_by_name(nullable(column for column in columns if column.name not in names))
-        _sync(table)
-
-    def commits(self) -> Iterator[Commit]:
-        """Raises ValueError for a table that is not there."""
-        try:
-            table = self._catalog.load_table(self.name)
-        except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise ValueError(str(error)) from None
-        kept = list(commits_of(table))
-        there = {(one.sink, one.sequence) for one in kept}
-        yield from (one for one in newest_of(table).values() if (one.sink, one.sequence) not in there)
-        yield from kept
+        self._last.clear()
+        self._sync(table)
 
     # Inside.
 
@@ -183,20 +115,23 @@ class IcebergStore(Store):
 
     def _open(self) -> Table | None:
         try:
-            return self._catalog.load_table(self.name)
+            return self._catalog.load_table(self.place)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
+    def _is_newest(self, table: Table) -> bool:
+        return True  # as far as it knows: a commit holds for exactly what was read
+
     def _create(self, schema: pa.Schema) -> Table:
-        """A new table, unless another owner is faster; with its partitions in the commit that creates it."""
+        """With its partitions in the commit that creates it."""
         with suppress(Exception):  # each catalog has its own word for "another owner was faster"; else the table fails
-            self._catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+            self._catalog.create_namespace_if_not_exists(self.place.rpartition(".")[0])
         with self._told():
-            made = self._catalog.create_table_transaction(self.name, nullable(schema), properties=NEW)
+            made = self._catalog.create_table_transaction(self.place, nullable(schema), properties=NEW)
         self._partition(made, schema.names)
         with suppress(CommitFailedException, TableAlreadyExistsError):
             made.commit_transaction()
-        return self._catalog.load_table(self.name)
+        return self._catalog.load_table(self.place)
 
     def _partition(self, transaction: Transaction, columns: Sequence[str]) -> None:
         """By those columns that the table has."""
@@ -206,37 +141,65 @@ class IcebergStore(Store):
                 if column in columns and name not in has:
                     update.add_field(column, parse_transform(transform), name)
 
-    def _newest(self, table: Table) -> Commit | None:
-        """The newest commit of the sink. Raises SinkError when its rows were taken back."""
+    def _stands(self, table: Table) -> tuple[int, Commit]:
         newest = newest_of(table).get(self.sink)
-        if newest is not None and not self._is_set_back:
-            has = self._kept(table, newest).sequence
-            if has != newest.sequence:
-                raise SinkError(
-                    f"{self.name} was rolled back to commit {has} of sink {self.sink}, which has made "
-                    f"{newest.sequence}: make the newer snapshot current again, or go on with `rocketapp sink rebase`, "
-                    f"from where the rows in the table end"
-                )
-        return newest
+        return (0, Commit(sink=self.sink)) if newest is None else (newest.sequence, self._living(table, newest))
 
-    def _kept(self, table: Table, newest: Commit) -> Commit:
+    def _living(self, table: Table, newest: Commit) -> Commit:
         """The newest commit whose rows are in the table."""
         at = json.loads(table.properties[PROPERTY + self.sink])[AT]
         for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
             commit = _commit_of(snapshot)
             if commit is not None and commit.sink == self.sink:
-                return commit
+                return newest if commit.sequence == newest.sequence else replace(commit, schema=newest.schema)
             if (snapshot.sequence_number or 0) < at:
                 break
         else:
             if table.current_snapshot() is not None:
                 return newest  # its snapshot has expired
-        return Commit(sink=self.sink)
+        return Commit(sink=self.sink, schema=newest.schema)
 
-    def _batch_at(self, table: Table, sequence: int) -> str | None:
-        newest = self._newest(table)
-        commits = chain([] if newest is None else [newest], commits_of(table, self.sink))
-        return next((one.batch for one in commits if one.sequence == sequence), None)
+    def _history(self, table: Table) -> Iterator[Commit]:
+        snapshots = map(_commit_of, ancestors_of(table.current_snapshot(), table.metadata))
+        kept = [commit for commit in snapshots if commit is not None]
+        there = {(one.sink, one.sequence) for one in kept}
+        yield from (one for one in newest_of(table).values() if (one.sink, one.sequence) not in there)
+        yield from kept
+
+    def _write_version(self, table: Table, commit: Commit, rows: pa.Table | None) -> bool:
+        mine = commit.batch, table.metadata.current_schema_id, table.metadata.default_spec_id
+        written, files = self._files
+        transaction = self._begun(table, commit)
+        summary = {RECORD: to_json({**encode(commit), "schema": "", "aside": {}}).decode()}
+        if rows is None or written == mine:
+            with transaction.update_snapshot(snapshot_properties=summary).merge_append() as append:
+                for file in files if written == mine else ():
+                    append.append_data_file(file)
+        else:
+            self._append(transaction, rows, summary, is_growing=_is_ours_and_empty(table))
+        files = [file for producer in transaction._snapshot_producers for file in producer._added_data_files]
+        self._files = mine, files
+        _force(file.file_path for file in files)
+        try:
+            transaction.commit_transaction()
+        except CommitFailedException:
+            return False
+        self._expire(table)
+        return True
+
+    def _lost(self, table: Table, commit: Commit) -> None:
+        written, files = self._files
+        for file in files if written is not None and written[0] == commit.batch else ():
+            table.io.delete(file.file_path)
+
+    def _sync(self, table: Table) -> None:
+        if _local(table.metadata_location) is None:
+            return
+        places, snapshot = [table.metadata_location], table.current_snapshot()
+        if snapshot is not None:
+            own = [one for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
+            places += [*(one.manifest_path for one in own), snapshot.manifest_list]
+        _force(places)
 
     def _begun(self, table: Table, commit: Commit) -> Transaction:
         """A transaction with the positions of this commit, which holds for this very snapshot."""
@@ -259,19 +222,19 @@ class IcebergStore(Store):
         metadata = transaction.table_metadata
         _local(metadata.location)
         if metadata.format_version < 2:
-            raise SinkError(f"{self.name} has format version 1, which cannot tell a rollback: upgrade the table to 2")
+            raise SinkError(f"{self.place} has format version 1, which cannot tell a rollback: upgrade the table to 2")
         rows = self._fitting(metadata.schema(), rows)
         try:
             transaction.append(rows, summary)
         except (ValueError, RuntimeError) as error:  # the second: a partition that it has no code for
-            raise SinkError(f"{self.name}: pyiceberg cannot write the rows: {' '.join(str(error).split())}") from None
+            raise SinkError(f"{self.place}: pyiceberg cannot write the rows: {' '.join(str(error).split())}") from None
 
     def _fitting(self, schema: Schema, rows: pa.Table) -> pa.Table:
         """The rows as the table has them. Raises SinkError for those that it would refuse."""
         required = {field.name for field in schema.fields if field.required}
         for name in sorted(required):
             if lacking := rows[name].null_count if name in rows.column_names else rows.num_rows:
-                raise SinkError(f"{self.name}: column {name} is required: {lacking} of {rows.num_rows} rows lack it")
+                raise SinkError(f"{self.place}: column {name} is required: {lacking} of {rows.num_rows} rows lack it")
         columns = [column.remove_metadata().with_nullable(column.name not in required) for column in rows.schema]
         self._check_types(schema, pa.schema(columns))
         rows = arranged(rows, (), self._sort_by)
@@ -283,7 +246,7 @@ class IcebergStore(Store):
                 _check_pyarrow_schema_compatible(schema, rows)
         except ValueError as error:
             wrong = [" ".join(line.strip("│ ").split()) for line in str(error).splitlines() if "❌" in line]
-            raise SinkError(f"{self.name}: the rows do not fit the table: {'; '.join(wrong) or error}") from None
+            raise SinkError(f"{self.place}: the rows do not fit the table: {'; '.join(wrong) or error}") from None
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -291,7 +254,7 @@ class IcebergStore(Store):
         try:
             yield
         except UnsupportedPyArrowTypeException as error:
-            raise SinkError(f"{self.name}: {error}: cast it in the query, or in a function of the sink") from None
+            raise SinkError(f"{self.place}: {error}: cast it in the query, or in a function of the sink") from None
 
     def _expire(self, table: Table) -> None:
         """Now and then: the newest snapshots stay, and what only the others are made of goes. No row is removed."""
@@ -303,11 +266,11 @@ class IcebergStore(Store):
             old, kept = snapshots[:-keep], snapshots[-keep:]
             gone = set(_files(table, old)) - set(_files(table, kept))
             table.maintenance.expire_snapshots().by_ids([snapshot.snapshot_id for snapshot in old]).commit()
-            _sync(table)
+            self._sync(table)
             for place in gone:
                 table.io.delete(place)
         except Exception as error:
-            log.warning("sink %s: old snapshots of %s stay for now: %s", self.sink, self.name, error)
+            log.warning("sink %s: old snapshots of %s stay for now: %s", self.sink, self.place, error)
 
 
 def catalog_of(table: str) -> tuple[Callable[[], Catalog], str]:
@@ -331,14 +294,6 @@ def partition_of(text: str) -> tuple[str, str, str]:
         if not isinstance(parse_transform(transform), UnknownTransform) and not set("(),") & set(column) and column:
             return column, transform, f"{column}_{kind}" if call else column
     raise ValueError(f"partition_by={text!r}: give a column, or a transform of one, as bucket(16, id)")
-
-
-def commits_of(table: Table, sink: str | None = None) -> Iterator[Commit]:
-    """Of one sink, or of all; newest first, as far as snapshots have not expired."""
-    for snapshot in ancestors_of(table.current_snapshot(), table.metadata):
-        commit = _commit_of(snapshot)
-        if commit is not None and sink in (None, commit.sink):
-            yield commit
 
 
 def newest_of(table: Table) -> dict[str, Commit]:
@@ -377,14 +332,8 @@ def _local(location: str) -> Path | None:
     return found
 
 
-def _sync(table: Table, files: Iterable[DataFile] = ()) -> None:
-    """What the table is made of since the last time survives the machine: pyiceberg leaves that to the system."""
-    if _local(table.metadata_location) is None:
-        return
-    places, snapshot = [table.metadata_location, *(file.file_path for file in files)], table.current_snapshot()
-    if snapshot is not None:
-        own = [one for one in snapshot.manifests(table.io) if one.added_snapshot_id == snapshot.snapshot_id]
-        places += [*(one.manifest_path for one in own), snapshot.manifest_list]
+def _force(places: Iterable[str]) -> None:
+    """These files survive the machine, where they are on it."""
     for place in places:
         if (found := _local(place)) is not None:
             sync(found)
