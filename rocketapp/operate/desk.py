@@ -118,7 +118,7 @@ class Desk:
         clusters = [one.cluster for one in self.now().snapshot.groups if one.group == group]
         if not clusters:
             raise SetupError("", "no handler of the app is in this group")
-        return self._answer_of("replay", group=group, cluster=clusters[0], id=identity)
+        return self._answer_of("replay", group=group, clusters=clusters, id=identity)
 
     def try_handler(self, handler: str, body: str, tag: str) -> str:
         """Call a handler, `name topic group`, with one message, without a broker: the outcome.
@@ -127,7 +127,7 @@ class Desk:
         """
         return self._answer_of("try", handler=handler, body=body, tag=tag)
 
-    def _answer_of(self, call: str, **fields: str) -> str:
+    def _answer_of(self, call: str, **fields: str | list[str]) -> str:
         """What the first process answers that is there."""
         with self._lock:
             if not self._listening:

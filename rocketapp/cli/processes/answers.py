@@ -10,10 +10,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rocketapp.cli.failure import describe, user_place
-from rocketapp.errors import SetupError
+from rocketapp.errors import RocketAppError, SetupError
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -41,15 +43,25 @@ def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) ->
 
 
 def _replay(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
+    """The dead letter is looked for in each cluster where the group is; each has its own state of replays."""
     from rocketapp.app.declare.phases import declared_of
     from rocketapp.cli.replays import GroupReplay
 
-    if fields["cluster"]:
-        client = replace(settings.client, name_server=declared_of(app).clusters[fields["cluster"]])
-        settings = replace(settings, client=client, sources={})
-    text = GroupReplay(settings, fields["group"]).one(fields["id"])
-    _log.warning("%s, by an operator", text)
-    return text
+    group, clusters, problems = fields["group"], fields["clusters"], list[str]()
+    for cluster in clusters:
+        there, state = settings, Path(settings.broker.dir)
+        if cluster:
+            client = replace(settings.client, name_server=declared_of(app).clusters[cluster])
+            there = replace(settings, client=client, sources={})
+        file = state.with_name(f"{state.name}.replay-{group}.{quote(cluster, '')}.json")
+        try:
+            text = GroupReplay(there, group, str(file) if cluster and len(clusters) > 1 else None).one(fields["id"])
+        except RocketAppError as error:
+            problems.append(f"{cluster}: {error}" if cluster else str(error))
+            continue
+        _log.warning("%s, by an operator", text)
+        return text
+    raise SetupError("", "; ".join(problems))
 
 
 def _try(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:

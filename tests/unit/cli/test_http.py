@@ -15,6 +15,7 @@ from rocketapp.app.settings import Settings
 from rocketapp.cli.processes.worker import operation_of
 from rocketapp.config.app import AppConfig
 from tests.unit.cli.asking import Http
+from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import Command, wait_until
 
@@ -95,6 +96,36 @@ def test_an_app_is_watched_and_operated_from_its_start_to_its_drain(
     http.becomes("/ready", 503, "draining")
     one.ends(0)
     assert "settled slow" in one.out
+
+
+def test_a_dead_letter_is_replayed_in_the_cluster_where_it_is(
+    start: Start, send: Send, write_app: WriteApp, folder: Path
+) -> None:
+    with serving_in_memory() as here, serving_in_memory() as there:
+        write_app(f"""
+app = RocketApp("shop", clusters={{"eu": "{there}"}})
+
+@app.subscribe("orders", start="first")
+async def settle(message):
+    raise DeadLetter("it is bad")
+
+app.subscribe("orders", start="first", cluster="eu")(settle)
+""")
+        one = start("run", "app", "--http", "127.0.0.1:0", "--name-server", here)
+        http = Http(one)
+        for address in (there, here):
+            send("orders", "bad", at=address)
+        both = r"(?s)app:settle at orders, message (\w+),.*app:settle at orders, message (\w+),"
+        page = http.becomes("/", 200, both)
+        identities = re.search(both, page.text)
+        assert identities
+        for identity in identities.groups():
+            found = http.post("/replay", group="shop", id=identity)
+            assert (found.status, "was replayed" in found.text) == (200, True), found.text
+        for name in (".rocketapp.replay-shop.json", ".rocketapp.replay-shop.eu.json"):
+            assert (folder / name).exists()
+        one.signal(signal.SIGTERM)
+        one.ends(0)
 
 
 def test_workers_are_summed_and_each_that_is_blocked_or_dead_is_named(
