@@ -90,10 +90,13 @@ class Popper:
         except RocketAppError as error:
             patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
             self.gate.stops(f"pop failed: {error}", "pop failed", patience)
+            self._queue.is_empty_since = None
             await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
 
     async def _pop_on(self) -> None:
         if self.coming is None:
+            if self.gate.is_paused:  # nobody asks
+                self._queue.is_empty_since = None
             await self.gate.passed()
             self.coming = await self._start(self._hold())
         coming = self.coming

@@ -268,6 +268,23 @@ async def test_a_pause_keeps_what_is_in_hand_hidden_and_asks_for_nothing_more() 
     assert await member.stop()
 
 
+@in_virtual_time
+async def test_a_paused_topic_is_not_idle_before_its_broker_was_asked_again() -> None:
+    cluster, seen = await started(queues=1), Seen()
+    member = await cluster.member(popped(seen)).start()
+    await asyncio.sleep(30)
+    assert (await member.consumer.idle()).reasons == ()
+    member.consumer.pause("topic", "for a while")
+    await asyncio.sleep(60)
+    cluster.send_many(MessageQueue("topic", "broker-a", 0), 1)
+    (reason,) = (await member.consumer.idle()).reasons
+    assert "its broker has not said that nothing is left" in reason
+    member.consumer.resume("topic")
+    assert (await member.consumer.idle()).reasons
+    await eventually(lambda: seen.done == [b"0"], seconds=30)
+    assert await member.stop()
+
+
 @pytest.mark.parametrize("after", [1.0, 60.0])
 @in_virtual_time
 async def test_retry_after_rounds_up_to_the_levels_that_all_handlers_have(after: float) -> None:
