@@ -80,12 +80,10 @@ class Pace:
     """Samples of the traffic."""
     delays: float = 0.5
     """Scans of the delayed messages that wait, at most, so that a jump of the wall clock is noticed."""
-    timers: float = 2.0
-    """Writes of the position of the timers: a crash repeats what was delivered since."""
+    delivered: float = 2.0
+    """Writes of how far delayed messages and timers are delivered: a crash repeats what was delivered since."""
     index: float = 5.0
     """Writes of the key index: after a crash it reads again what was stored since."""
-    delay_offsets: float = 10.0
-    """Writes of delayOffset.json (Java: flushDelayOffsetInterval)."""
 
 
 USUAL_PACE = Pace()
@@ -302,8 +300,7 @@ class Broker:
         self._tasks.start(self._indexing.answer(), "broker questions")
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(self._pace.traffic, "traffic", self._sample)
-        self._every(self._pace.delay_offsets, "delay offsets", self._save_delay_offsets)
-        self._every(self._pace.timers, "timers' position", self._save_timers)
+        self._every(self._pace.delivered, "what is delivered", self._save_delivered)
         self._tasks.start(self._scrub.run(), "broker scrub")
         self._tasks.start(self._flusher.answer(), "broker replies")
         if not self._core.store.is_copy:
@@ -352,8 +349,8 @@ class Broker:
             self._pops.log.note_seen()
         self._core.offsets.dirty = self._core.offsets.dirty and self._pops.log.is_durable
         self._saving.save_all()
-        self._core.delays.close()
         if self._core.store.problem is None:
+            self._core.delays.close()
             await _in_turns(self._core.timers.close())
         self._core.store.close()
 
@@ -416,16 +413,13 @@ class Broker:
         if is_log_first:
             await self._flusher.run(save)
 
-    async def _save_delay_offsets(self) -> None:
-        save = self._core.delays.to_save()
-        if save is not None:
-            await self._flusher.run(save)
-
-    async def _save_timers(self) -> None:
-        await _in_turns(self._core.timers.read())
-        save = self._core.timers.to_save()
-        if save is not None and await self._flusher.log_first():
-            await self._flusher.run(save)
+    async def _save_delivered(self) -> None:
+        core = self._core
+        await _in_turns(core.timers.read())
+        saves = [save for waiting in (core.delays, core.timers) if (save := waiting.to_save()) is not None]
+        if saves and await self._flusher.log_first():
+            for save in saves:
+                await self._flusher.run(save)
 
     def _sample(self) -> None:
         self._core.traffic.sample(self._loop.time())

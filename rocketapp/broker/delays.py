@@ -4,20 +4,18 @@ A consume-queue entry of that topic contains the time when its message is due. W
 messages become due in the order in which they arrived, so only the first of each level is checked.
 
 Rule: never early, never lost. A level's offset moves after its messages were appended to their
-real topics. After a crash it is used only if those copies survived, so a crash may
-deliver the last messages again. Java: ScheduleMessageService.
+real topics, and is saved when that part of the log is on disk: a crash repeats the last seconds.
+Java: ScheduleMessageService.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
-from rocketapp.broker.store.files import File, Files
+from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
@@ -28,13 +26,8 @@ from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, SCHEDULE_TOPI
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Record, decode_record
 
-PROGRESS = "delay.progress"
-"""Our own file beside Apache's delayOffset.json. It is written after each delivery, without a sync."""
-
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)
 _BATCH, _BATCH_BYTES = 64, 4_194_304
-_PROGRESS = struct.Struct(f">q{len(DELAY_SECONDS)}q")
-_CRC = struct.Struct(">I")
 
 
 def delayed(record: Record, level: int) -> Record:
@@ -88,17 +81,12 @@ class DelayService:
         self._shifts: dict[int, _ClockWentBack] = {}
         self.on_scheduled: Callable[[float], object] = float
         """Called with the seconds until each message that is scheduled is due; the owner of the timer replaces it."""
-        saved = self._load_file()  # before a file is opened that would stay open
-        self._progress: File = files.open(PROGRESS, create=True)
-        self._offsets = self._load(saved)
-        for level in _LEVELS:
-            end = store.max_offset(SCHEDULE_TOPIC, level - 1)
+        self._saved = self._load()
+        # An offset may lie beyond the end when the log was cut. The next messages of the level are new then.
+        ends = {level: store.max_offset(SCHEDULE_TOPIC, level - 1) for level in _LEVELS}
+        self._offsets = {level: min(self._saved[level], end) for level, end in ends.items()}
+        for level, end in ends.items():
             QueueFollower(store, SCHEDULE_TOPIC, level - 1, end, self._stored)
-        self._needs = store.recovered_end
-        """The offsets are valid if the log survives up to this position."""
-        self._waiting = (self._needs, dict(self._offsets))
-        self._saved = self._waiting[1]
-        self._write_progress()
 
     def __repr__(self) -> str:
         waiting = sum(len(self.waiting(level)) for level in _LEVELS)
@@ -150,19 +138,14 @@ class DelayService:
         return {"dataVersion": self._version.to_json(), "offsetTable": dict(self._offsets)}
 
     def to_save(self) -> Callable[[], None] | None:
-        """A function that writes delayOffset.json and may be called in any thread.
+        """A function that writes delayOffset.json, in any thread, when all of the log until now is on disk.
 
-        It writes only offsets whose delivered messages are certainly on disk; later ones follow next time.
-        None: no such offset exists, or nothing has changed.
+        None: nothing has changed.
         """
-        needs, offsets = self._waiting
-        if self._store.durable_position < needs:
-            return None
-        self._waiting = (self._needs, dict(self._offsets))
-        if offsets == self._saved:
+        if self._offsets == self._saved:
             return None
         self._version.changed(self._clock.now())
-        saved = {"dataVersion": self._version.to_json(), "offsetTable": offsets}
+        saved, offsets = self.to_json(), dict(self._offsets)
 
         def save() -> None:
             self._file.save(saved)
@@ -179,20 +162,14 @@ class DelayService:
             if level in self._offsets:
                 end = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
                 self._offsets[level] = max(self._offsets[level], min(offset, end))
-        self._needs = self._store.end_position
-        self._write_progress()
 
     def close(self) -> None:
-        """Save everything: called before the store is closed. An OSError is reported, and keeps nothing from ending."""
-        self._store.flush()
+        """Save everything: called when the store is flushed. An OSError is reported, and keeps nothing from ending."""
         try:
-            for _ in range(2):  # the offsets that waited for the log, and the ones since then
-                save = self.to_save()
-                if save is not None:
-                    save()
+            if (save := self.to_save()) is not None:
+                save()
         except OSError as error:
             self._observe(LoopFailed(f"saving {self._file.place}", str(error)))
-        self._progress.close()
 
     def _head(self, level: int, now_ms: int) -> int | None:
         """When the first waiting message of a level is due."""
@@ -235,8 +212,6 @@ class DelayService:
         if offset > start:
             self._store.append_batch(records)
             self._offsets[level] = offset
-            self._needs = self._store.end_position
-            self._write_progress()
         return offset - start
 
     def _is_later(self, level: int, offset: int, entry: tuple[int, int, int], now_ms: int) -> bool:
@@ -244,37 +219,14 @@ class DelayService:
         again = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
         return again is not None and again != entry and self._due(level, offset, again[2], now_ms) > now_ms
 
-    def _load(self, saved: dict[int, int]) -> dict[int, int]:
-        offsets = dict.fromkeys(_LEVELS, 0)
-        for source in (saved, self._load_progress()):
-            for level in _LEVELS:
-                offsets[level] = max(offsets[level], source.get(level, 0))
-        # An offset may lie beyond the end when the log was cut. The next messages of the level are new then.
-        return {level: min(offsets[level], self._store.max_offset(SCHEDULE_TOPIC, level - 1)) for level in _LEVELS}
-
-    def _load_file(self) -> dict[int, int]:
+    def _load(self) -> dict[int, int]:
         saved = self._file.load()
-        if saved is None:
-            return {}
-        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         try:
-            return _offsets_of(saved)
+            offsets = {} if saved is None else _offsets_of(saved)
         except ValueError:
             raise ConfigError(self._file.place, "has no offsetTable: put back its .bak") from None
-
-    def _load_progress(self) -> dict[int, int]:
-        """The offsets at the end of the last run, unless the log has lost the messages that they count as delivered."""
-        data = self._progress.read(_PROGRESS.size + _CRC.size, 0)
-        if len(data) < _PROGRESS.size + _CRC.size or data[_PROGRESS.size :] != _CRC.pack(
-            zlib.crc32(data[: _PROGRESS.size])
-        ):
-            return {}
-        needs, *offsets = _PROGRESS.unpack_from(data)
-        return dict(zip(_LEVELS, offsets, strict=True)) if needs <= self._store.recovered_end else {}
-
-    def _write_progress(self) -> None:
-        data = _PROGRESS.pack(self._needs, *(self._offsets[level] for level in _LEVELS))
-        self._progress.write(data + _CRC.pack(zlib.crc32(data)), 0)
+        self._version = DataVersion.from_json((saved or {}).get("dataVersion"), self._version)
+        return {level: offsets.get(level, 0) for level in _LEVELS}
 
 
 def _offsets_of(saved: Mapping[str, Any]) -> dict[int, int]:

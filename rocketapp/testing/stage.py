@@ -61,7 +61,7 @@ _OF_REAL_CLUSTERS = (
     "security_token",
     "namespace",
 )
-_PACE = Pace(expiry=30.0, traffic=60.0, delays=60.0, delay_offsets=60.0, timers=60.0, index=60.0)
+_PACE = Pace(expiry=30.0, traffic=60.0, delays=60.0, delivered=60.0, index=60.0)
 _SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0
 """Seconds of virtual time between two looks whether anything is left to do."""
 

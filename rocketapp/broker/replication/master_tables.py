@@ -111,7 +111,7 @@ class MasterTables:
         while True:
             try:
                 await self.take_over()
-            except (RocketAppError, OSError) as error:
+            except RocketAppError as error:
                 self._observe(LoopFailed("tables of the master", str(error)))
             await asyncio.sleep(INTERVAL)
 

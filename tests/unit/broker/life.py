@@ -70,7 +70,7 @@ class SlowPace(Running):
             random=Random(1),
             observe=self.events.append,
             files=files,
-            pace=Pace(expiry=300.0, traffic=300.0, delays=300.0, timers=300.0, index=300.0, delay_offsets=300.0),
+            pace=Pace(expiry=300.0, traffic=300.0, delays=300.0, delivered=300.0, index=300.0),
         )
 
 

@@ -497,45 +497,6 @@ def _left(node: Node) -> list[str]:
     return [event.reason for event in node.events if isinstance(event, LeftMaster)]
 
 
-class _BadDisk(MemoryFiles):
-    """Cannot write the progress of delays while it is bad."""
-
-    is_bad = False
-
-    def open(self, path: str, *, create: bool = False) -> Any:
-        file, disk = super().open(path, create=create), self
-        if path != "delay.progress":
-            return file
-
-        class Bad:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(file, name)
-
-            def write(self, data: bytes, at: int) -> None:
-                if disk.is_bad:
-                    raise OSError(5, "EIO")
-                file.write(data, at)
-
-        return Bad()
-
-
-async def test_an_error_of_the_disk_does_not_end_the_rounds_of_tables() -> None:
-    disk = _BadDisk()
-    first = await Node().start()
-    second = await Node(disk, role="slave", id=1, master=first.address).start()
-    try:
-        disk.is_bad = True
-        await first.client.send("bills", b"late", "DELAY\x011\x02", queue_id=0)
-        await eventually(lambda: any("EIO" in event.error for event in second.events if isinstance(event, LoopFailed)))
-        disk.is_bad = False
-        await first.commit(0, 1)
-        await eventually_async(lambda: second.offset(0), 1)
-        assert second.events.of(FollowsMaster)
-    finally:
-        await second.stop()
-        await first.stop()
-
-
 async def _never(*_: object) -> None:
     await asyncio.Event().wait()
 
