@@ -9,11 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from rocketapp.broker.core import Core
+from rocketapp.broker.core import Core, ended
 from rocketapp.broker.delays import DelayService
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.flushing import Flusher
@@ -198,7 +199,7 @@ class Broker:
     def table(self) -> dict[int, Served]:
         """What it answers, by request code."""
         core, sends = self._core, SendProcessor(self._core)
-        table = table_of(
+        table = self.table_of(
             sends,
             SendBackProcessor(core),
             self._pulls,
@@ -224,9 +225,9 @@ class Broker:
         """The processors that show and change who may do what."""
         return self.table_of(AccessProcessor(permissions, self._flusher))
 
-    def table_of(self, processor: object) -> dict[int, Served]:
-        """What a processor answers that is no part of the broker, and uses its disk."""
-        return table_of(processor, tasks=self._tasks)
+    def table_of(self, *processors: object) -> dict[int, Served]:
+        """What these processors answer, some of it later."""
+        return table_of(*processors, tasks=self._tasks)
 
     async def run(self, work: Callable[[], object]) -> None:
         """Run disk work where the event loop does not wait for it."""
@@ -297,12 +298,12 @@ class Broker:
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
         self._every(config.clean_interval, "retention", self._retention.clean)
         self._every(self._pace.index, "index", self._indexing.save)
-        self._tasks.start(self._indexing.answer(), "broker questions")
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(self._pace.traffic, "traffic", self._sample)
         self._every(self._pace.delivered, "what is delivered", self._save_delivered)
         self._tasks.start(self._scrub.run(), "broker scrub")
         self._tasks.start(self._flusher.answer(), "broker replies")
+        self._tasks.start(self._lock_file.run(), "broker locks")
         if not self._core.store.is_copy:
             self._every(config.transaction_check_interval, "transactions", self._transactions.check)
             self._tasks.start(self._deliver_delayed(), "broker delays")
@@ -335,7 +336,7 @@ class Broker:
         self._core.store.mend_later = None
         if self._replies is not None:
             self._replies.close()
-        await self._lock_file.close()
+        self._lock_file.close()
         self._flusher.close()
         popped = self._write_popped()
         self._core.store.flush()
@@ -464,34 +465,16 @@ class Broker:
     # What happens to topics.
 
     def _delete_below(self, below: Mapping[str, float]) -> None:
-        """Delete what was stored of these topics before a position of the log."""
+        """Delete what was stored of these topics before a position of the log. What fails is tried again."""
+        self._tasks.start(self._delete(below), "broker deletes topics")
 
-        def told(error: StoreError | None) -> None:
-            if error is not None:  # the next round tries again
-                self._observe(LoopFailed("deleted topics", str(error)))
+    def _delete_stored(self, topics: list[str]) -> Coroutine[Any, Any, None]:
+        return self._delete(dict.fromkeys(topics, math.inf))
 
-        self._delete(below, told)
-
-    def _delete_stored(self, topics: list[str], done: Callable[[StoreError | None], None]) -> None:
-        self._delete(dict.fromkeys(topics, math.inf), done)
-
-    def _delete(self, below: Mapping[str, float], done: Callable[[StoreError | None], None]) -> None:
-        doomed = self._core.store.begin_delete(below)  # from now on nothing of these topics is stored
-
-        async def delete() -> None:
-            problem: StoreError | None = None
-            try:
-                await self._flusher.end_delete(doomed, self._files.remove)
-            except StoreError as error:
-                problem = error
-            except OSError as error:
-                problem = StoreError(str(error))
-            done(problem)
-
-        if doomed:
-            self._tasks.start(delete(), f"broker deletes {len(doomed)} queues")
-        else:
-            self._core.save(done)
+    def _delete(self, below: Mapping[str, float]) -> Coroutine[Any, Any, None]:
+        """From now on nothing of these topics is stored; what is returned ends when it is gone."""
+        doomed = self._core.store.begin_delete(below)
+        return self._flusher.end_delete(doomed, self._files.remove) if doomed else ended(self._core.save)
 
     def _answer_held(self, topic: str) -> None:
         """A group was moved in this topic, or it was deleted: what is held looks again."""

@@ -5,6 +5,7 @@ It contains values and tables only; the timers are in `broker`.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
 from collections.abc import Callable
@@ -70,6 +71,19 @@ class Hosts(NamedTuple):
     """What `sys_flag` says of their kinds."""
 
 
+Tell = Callable[[StoreError | None], object]
+"""Called when something is on disk, or with the error."""
+
+
+async def ended(begin: Callable[[Tell], None]) -> None:
+    """Begin what tells its end, and return when it does. Raises StoreError."""
+    end: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
+    begin(lambda error: None if end.done() else end.set_result(error))
+    problem = await end
+    if problem is not None:
+        raise problem
+
+
 @dataclass(slots=True)
 class Core:
     """The tables of one broker."""
@@ -86,11 +100,11 @@ class Core:
     groups: GroupTable
     offsets: OffsetTable
     locks: LockTable
-    save_locks: Callable[[Callable[[StoreError | None], None] | None], None]
+    save_locks: Callable[[Tell | None], None]
     """Writes the queue locks soon, once for many changes. The argument is called when they are on disk, or with the
     error. A restart before that only keeps a free lock for its last owner until it expires."""
     unique_ids: UniqueIds
-    save: Callable[[Callable[[StoreError | None], None] | None], None] = lambda told: None
+    save: Callable[[Tell | None], None] = lambda told: None
     """Writes changed topics and groups soon, once for many changes; all replies wait for it. The argument is called
     when they are on disk, or with the error: then all changes that were not written are taken back."""
     on_topic_created: Callable[[str], None] = lambda topic: None

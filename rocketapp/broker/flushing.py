@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
+from rocketapp.broker.core import Tell, ended
 from rocketapp.broker.request_dispatch import check_answer
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.consume_queues import Queues
@@ -26,7 +27,6 @@ from rocketapp.transport.answers import Process, Served, response_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 
-Tell = Callable[[StoreError | None], object]
 Answer = Callable[[int, Connection, Command, Command], None]
 """Sends the reply to a command, when all of the log up to this position is durable."""
 
@@ -107,17 +107,12 @@ class Flusher:
 
         Raises StoreError: it stays.
         """
-        store, is_written = self._store, asyncio.get_running_loop().create_future()
-
-        def told(error: StoreError | None) -> None:
-            if not is_written.done():
-                is_written.set_result(error)
-
-        self.save_names(told)
-        problem = await is_written
-        if problem is not None:
+        store = self._store
+        try:
+            await ended(self.save_names)
+        except StoreError:
             store.keep(doomed)
-            raise problem
+            raise
         async with self._flushing:
             store.distrust_hint()
             await self._finish(store.begin_flush(everything=True))
@@ -129,6 +124,8 @@ class Flusher:
 
         try:
             await self.run(remove_all)
+        except OSError as error:
+            raise StoreError(str(error)) from error
         finally:
             store.deleted(doomed)
 

@@ -8,7 +8,6 @@ nothing that is not durable, so that the index never goes behind the end of a lo
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import islice
 
@@ -57,21 +56,33 @@ class Indexing:
         self._is_current = False
         """Whether it has all that is stored, but for the last records."""
         self._last: list[Keyed] = []
-        self._questions: deque[Callable[[], None]] = deque()
-        self._are_asked = asyncio.Event()
+        self._questions = 0
+        """How many wait."""
+        self._answering = asyncio.Lock()
         self._reading, self._saving = asyncio.Lock(), asyncio.Lock()
         store.followers.append(self._follow)
 
     def __repr__(self) -> str:
         behind = 0 if self._is_current else self._store.end_position - self._position
-        return f"<Indexing {behind} bytes behind, {len(self._questions)} questions>"
+        return f"<Indexing {behind} bytes behind, {self._questions} questions>"
 
-    def ask(self, question: Callable[[], None]) -> None:
-        """Call this when the index has what is stored now. Raises BrokerError when too many wait."""
-        if len(self._questions) >= _MOST_QUESTIONS:
+    async def ask(self) -> None:
+        """Return when the index has what is stored now, one question in each turn. BrokerError: too many wait."""
+        if self._questions >= _MOST_QUESTIONS:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{_MOST_QUESTIONS} questions wait already")
-        self._questions.append(question)
-        self._are_asked.set()
+        self._questions += 1
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._catch_up()
+                while not self._is_current:  # there is room when what is in memory is written
+                    await asyncio.sleep(_LOOK)
+                    await self._catch_up()
+        except OSError as error:  # also TimeoutError: what was taken in before is found
+            self._observe(LoopFailed("index", str(error) or "it is far behind the log"))
+        finally:
+            self._questions -= 1
+        async with self._answering:
+            await asyncio.sleep(0)
 
     async def save(self) -> None:
         """Write what was taken in. Raises OSError; the next call tries again."""
@@ -84,24 +95,6 @@ class Indexing:
                     await self._run(part.save)
                     part.file.saved(part)
                     await asyncio.sleep(0)  # in memory no thread does it
-
-    async def answer(self) -> None:
-        """Answer questions, until cancelled."""
-        while True:
-            await self._are_asked.wait()
-            self._are_asked.clear()
-            count = len(self._questions)
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await self._catch_up()
-                    while not self._is_current:  # there is room when what is in memory is written
-                        await asyncio.sleep(_LOOK)
-                        await self._catch_up()
-            except OSError as error:  # also TimeoutError: what was taken in before is found
-                self._observe(LoopFailed("index", str(error) or "it is far behind the log"))
-            for _ in range(count):
-                self._questions.popleft()()
-                await asyncio.sleep(0)
 
     def close(self) -> None:
         """Take in the rest: called before the store is closed."""

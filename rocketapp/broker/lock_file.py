@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from rocketapp.broker.core import Tell
 from rocketapp.broker.locks import LockSave, LockTable
 from rocketapp.broker.store.config_files import QUEUE_LOCKS, decode
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
@@ -23,11 +24,9 @@ from rocketapp.clock import Clock
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 
-Saved = Callable[[StoreError | None], None]
-
 
 class LockFile:
-    """Loads and writes one lock table. At most one write is under way, and the next one contains all changes since."""
+    """Loads and writes one lock table. One write is under way, and the next one contains all changes since."""
 
     def __init__(
         self,
@@ -42,10 +41,8 @@ class LockFile:
         """`in_thread`: write in a thread of its own, so that a lock does not wait for a flush of the log."""
         self._files, self._locks, self._clock, self._monotonic, self._observe = files, locks, clock, monotonic, observe
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-locks") if in_thread else None
-        self._waiting: list[Saved] = []
-        self._planned: asyncio.Handle | None = None
-        self._writing: asyncio.Future[None] | None = None
-        self._closed = False
+        self._waiting: list[Tell] = []
+        self._is_wanted = asyncio.Event()
 
     def __repr__(self) -> str:
         return f"<LockFile {len(self._waiting)} wait>"
@@ -73,34 +70,45 @@ class LockFile:
             locks.close_until_expiry(now)
             self._observe(LoopFailed("locks", f"{problem}. No lock is granted until all earlier locks have expired"))
 
-    def save(self, saved: Saved | None = None) -> None:
-        """Write the present locks soon. `saved` is called when they are on disk, or with the error."""
-        if self._closed:
-            return
-        if saved is not None:
-            self._waiting.append(saved)
-        if self._planned is None and self._writing is None:
-            self._planned = asyncio.get_running_loop().call_soon(self._begin)
+    def save(self, tell: Tell | None = None) -> None:
+        """Write the present locks soon. `tell` is called when they are on disk, or with the error."""
+        if tell is not None:
+            self._waiting.append(tell)
+        self._is_wanted.set()
+
+    async def run(self) -> None:
+        """Write whenever that is wanted, until cancelled. Who waits then gets no answer: the server stops."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            waiting, self._waiting, problem = self._waiting, [], None
+            save = self._begin_save()
+            if save is not None:
+                is_saved = False
+                try:
+                    if self._threads is None:
+                        problem = self._write(save)
+                    else:
+                        problem = await loop.run_in_executor(self._threads, self._write, save)
+                    is_saved = problem is None
+                finally:  # also when the broker stops meanwhile: then it writes them once more
+                    self._locks.end_save(save, is_saved=is_saved)
+            for tell in waiting:
+                with contextlib.suppress(Exception):
+                    tell(problem)
 
     def save_now(self) -> None:
         """Write the locks if they have changed, and return when they are on disk. A failure is reported."""
         save = self._begin_save()
         if save is not None:
-            try:
-                self._write(save)
-            except OSError as error:
-                self._observe(LoopFailed("saving locks", str(error)))
-                self._locks.end_save(save, is_saved=False)
-            else:
-                self._locks.end_save(save, is_saved=True)
+            problem = self._write(save)
+            if problem is not None:
+                self._observe(LoopFailed("saving locks", problem.problem))
+            self._locks.end_save(save, is_saved=problem is None)
 
-    async def close(self) -> None:
-        """Write the rest. Who still waits gets no answer: the server has stopped."""
-        self._closed = True
-        if self._planned is not None:
-            self._planned.cancel()
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
+    def close(self) -> None:
+        """Write the rest, when `run` has ended."""
         if self._threads is not None:
             self._threads.shutdown()
         self.save_now()
@@ -112,38 +120,10 @@ class LockFile:
             return None
         return self._locks.begin_save(now, self._clock.now())
 
-    def _write(self, save: LockSave) -> None:
-        """Write queue locks, in any thread, one call at a time."""
-        replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
-
-    def _begin(self) -> None:
-        self._planned = None
-        waiting, self._waiting = self._waiting, []
-        save = self._begin_save()
-        if save is None:
-            self._tell(waiting, None)
-        elif self._threads is None:
-            error: BaseException | None = None
-            try:
-                self._write(save)
-            except Exception as problem:
-                error = problem
-            self._end(save, waiting, error)
-        else:
-            self._writing = asyncio.get_running_loop().run_in_executor(self._threads, self._write, save)
-            self._writing.add_done_callback(lambda done: self._end(save, waiting, done.exception()))
-
-    def _end(self, save: LockSave, waiting: list[Saved], error: BaseException | None) -> None:
-        self._writing = None
-        self._locks.end_save(save, is_saved=error is None)
-        place = self._files.place(QUEUE_LOCKS)
-        self._tell(waiting, None if error is None else StoreError(f"{place} cannot be written: {error}"))
-        if (self._waiting or (error is None and self._locks.dirty)) and not self._closed:
-            self._planned = asyncio.get_running_loop().call_soon(self._begin)
-
-    def _tell(self, waiting: list[Saved], error: StoreError | None) -> None:
-        if self._closed:
-            return
-        for saved in waiting:
-            with contextlib.suppress(Exception):
-                saved(error)
+    def _write(self, save: LockSave) -> StoreError | None:
+        """Write queue locks, in any thread, one call at a time; what failed."""
+        try:
+            replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
+        except Exception as error:
+            return StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}")
+        return None

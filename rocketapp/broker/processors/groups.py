@@ -8,14 +8,12 @@ GET_SUBSCRIPTIONGROUP_CONFIG 352 (Java: AdminBrokerProcessor).
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
-from rocketapp.broker.core import Core
+from rocketapp.broker.core import Core, ended
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.broker.members import GroupMember
-from rocketapp.errors import BrokerError, StoreError, TransportError
+from rocketapp.errors import BrokerError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import group_problem
 from rocketapp.transport.answers import (
@@ -28,7 +26,6 @@ from rocketapp.transport.answers import (
     answers,
     on_group,
     on_topic,
-    response_of,
 )
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
@@ -88,16 +85,13 @@ class GroupProcessor:
         return msgspec.json.encode(config.members)
 
     @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP, needs=(on_group("Delete", field="groupName"),), slave=REFUSES)
-    def delete(self, connection: Connection, command: Command) -> None:
-        name, clean_offset = read.text(command.fields, "groupName"), read.boolean(command.fields, "cleanOffset")
-
-        def saved(error: StoreError | None) -> None:
-            if error is None and clean_offset:
-                self._core.offsets.delete_group(name)
-            connection.reply(response_of(command, error or DONE))
-
+    async def delete(self, connection: Connection, command: Command) -> bytes:
+        name = read.text(command.fields, "groupName")
         self._core.groups.delete(name)
-        self._core.save(saved)
+        await ended(self._core.save)
+        if read.boolean(command.fields, "cleanOffset"):
+            self._core.offsets.delete_group(name)
+        return DONE
 
     @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)
     def consumers(self, request: ConsumerGroupRequest) -> Answer:
@@ -171,14 +165,14 @@ class GroupProcessor:
         return ConsumedOffset(end, done, done if pulled is None else pulled, last or 0)
 
     @answers(RequestCode.GET_CONSUMER_RUNNING_INFO, needs=READ_GROUP)
-    def running_info(self, connection: Connection, command: Command) -> None:
+    async def running_info(self, connection: Connection, command: Command) -> Command:
         """Ask the member, and forward its answer."""
         request = RunningInfoRequest.from_fields(command.fields)
         question = Command(RequestCode.GET_CONSUMER_RUNNING_INFO, request.to_fields())
-        self._ask_member(connection, command, request.group, request.client_id, question)
+        return await self._answer_of(request.group, request.client_id, command, question)
 
     @answers(RequestCode.CONSUME_MESSAGE_DIRECTLY, needs=(on_group("Sub"), on_topic("Sub", optional=True)))
-    def consume_directly(self, connection: Connection, command: Command) -> None:
+    async def consume_directly(self, connection: Connection, command: Command) -> Command:
         """Have the member consume one stored message, and forward its answer."""
         request = DirectRequest.from_fields(command.fields)
         record = self._core.store.record_at(parse_offset_id(request.offset_message_id)[2])
@@ -187,28 +181,20 @@ class GroupProcessor:
         # A tool need not know our name, and the member sends the message back to us when it fails.
         fields = {**(command.fields or {}), "brokerName": self._core.config.name}
         question = Command(RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, record)
-        self._ask_member(connection, command, request.group, request.client_id, question)
+        return await self._answer_of(request.group, request.client_id, command, question)
 
-    def _ask_member(
-        self, connection: Connection, command: Command, name: str, client_id: str, question: Command
-    ) -> None:
+    async def _answer_of(self, name: str, client_id: str, command: Command, question: Command) -> Command:
+        """The response to a command: what this member answers to the question."""
         group = self._core.consumers.group(name)
         members = group.members.items() if group is not None else ()
         channel = next((channel for channel, member in members if member.client_id == client_id), None)
         if not isinstance(channel, Connection):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")
-        answer = channel.start_request(question, timeout=MEMBER_TIMEOUT)
-
-        def hand_on(answered: asyncio.Future[Command]) -> None:
-            found: Command | Exception
-            try:
-                told = answered.result()
-                found = Command.response(command, told.code, fields=told.fields, body=told.body, remark=told.remark)
-            except TransportError as error:
-                found = BrokerError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}>: {error}")
-            connection.reply(response_of(command, found))
-
-        answer.add_done_callback(hand_on)
+        try:
+            told = await channel.start_request(question, timeout=MEMBER_TIMEOUT)
+        except TransportError as error:
+            raise BrokerError(ResponseCode.CONSUME_MSG_TIMEOUT, f"consumer <{client_id}>: {error}") from error
+        return Command.response(command, told.code, fields=told.fields, body=told.body, remark=told.remark)
 
 
 def _connection(member: GroupMember) -> statistics.ConnectedClient:

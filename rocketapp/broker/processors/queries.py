@@ -11,7 +11,7 @@ from rocketapp.broker.core import Core
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.errors import BrokerError
-from rocketapp.transport.answers import answers, on_topic, response_of
+from rocketapp.transport.answers import answers, on_topic
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -31,22 +31,10 @@ class QueryProcessor:
         self._core, self._index, self._indexing = core, index, indexing
 
     @answers(RequestCode.QUERY_MESSAGE, needs=(on_topic("Sub", "Get"),))
-    def query(self, connection: Connection, command: Command) -> None:
-        """Answered when the index has everything that is stored now."""
+    async def query(self, connection: Connection, command: Command) -> Command:
+        """The newest messages with the key, the oldest of them first: when the index has what is stored now."""
         request = QueryRequest.from_fields(command.fields)
-
-        def reply() -> None:
-            found: Command | Exception
-            try:
-                found = self._answer(command, request)
-            except Exception as error:
-                found = error
-            connection.reply(response_of(command, found))
-
-        self._indexing.ask(reply)
-
-    def _answer(self, command: Command, request: QueryRequest) -> Command:
-        """The newest messages with the key, the oldest of them first."""
+        await self._indexing.ask()
         found = sorted(self._find(request), key=lambda pair: (pair[0].stored_ms, pair[0].physical_offset))
         if not found:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")

@@ -7,13 +7,12 @@ replies whose client was away. Keys are enough to reply, so only the topic of re
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.processors.send import SendProcessor
-from rocketapp.errors import BrokerError, ProtocolError, StoreError
-from rocketapp.transport.answers import IS_BUSY, KEYS_ARE_ENOUGH, Answer, answers, response_of
+from rocketapp.errors import BrokerError, ProtocolError, StoreError, TransportError
+from rocketapp.transport.answers import IS_BUSY, KEYS_ARE_ENOUGH, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -33,7 +32,7 @@ class ReplyProcessor:
         self._core, self._sends = core, sends
 
     @answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, needs=KEYS_ARE_ENOUGH, slave=IS_BUSY)
-    def reply(self, connection: Connection, command: Command) -> Answer:
+    async def reply(self, connection: Connection, command: Command) -> SendResponse:
         """Answered when the client has it. One that cannot be stored is handed over nevertheless."""
         core, request = self._core, SendRequest.from_command(command)
         told = SendResponse("", request.queue_id, 0)
@@ -60,15 +59,14 @@ class ReplyProcessor:
         )
         pushed = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, push.to_fields(), command.body)
 
-        def answer(taken: asyncio.Future[Command]) -> None:
-            if taken.cancelled():
-                return
-            problem = taken.exception() or (taken.result().remark if taken.result().code else None)
-            refused = BrokerError(ResponseCode.SYSTEM_ERROR, f"push reply message to {asker} fail: {problem}")
-            connection.reply(response_of(command, told if problem is None else refused))
-
-        channel.start_request(pushed, timeout=TIMEOUT).add_done_callback(answer)
-        return None
+        try:
+            taken = await channel.start_request(pushed, timeout=TIMEOUT)
+            refusal = taken.remark if taken.code else None
+        except TransportError as error:
+            refusal = str(error)
+        if refusal is not None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"push reply message to {asker} fail: {refusal}")
+        return told
 
     def _store(self, connection: Connection, request: SendRequest, body: bytes) -> SendResponse:
         sends = self._sends

@@ -7,14 +7,14 @@ CLEAN_UNUSED_TOPIC 316, GET_TOPIC_CONFIG 351 (Java: AdminBrokerProcessor).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.topics import MOST_QUEUES
-from rocketapp.errors import BrokerError, StoreError
+from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import topic_problem
 from rocketapp.transport.answers import (
@@ -25,7 +25,6 @@ from rocketapp.transport.answers import (
     Answer,
     answers,
     on_topic,
-    response_of,
 )
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -43,8 +42,8 @@ from rocketapp.wire.requests.statistics import TopicOffset, encode_topic_stats
 
 _PERMS = range(8)
 
-DeleteStored = Callable[[list[str], Callable[[StoreError | None], None]], None]
-"""Deletes what is stored of topics. The second argument is called when that is done, or with the error."""
+DeleteStored = Callable[[list[str]], Awaitable[None]]
+"""Deletes what is stored of topics: nothing more is stored, and what is returned ends when all is gone."""
 
 
 class TopicProcessor:
@@ -107,7 +106,7 @@ class TopicProcessor:
         return encode_topic_stats(offsets)
 
     @answers(RequestCode.DELETE_TOPIC_IN_BROKER, needs=(on_topic("Delete"),), slave=REFUSES)
-    def delete(self, connection: Connection, command: Command) -> None:
+    def delete(self, connection: Connection, command: Command) -> Answer:
         """Delete a topic, and what groups have popped of it and not acknowledged. Answered when it is gone."""
         core = self._core
         name = TopicRequest.from_fields(command.fields).topic
@@ -118,7 +117,7 @@ class TopicProcessor:
         doomed = [each for each in (name, *retries) if core.topics.get(each) is not None or each in stored]
         for each in doomed:
             core.topics.delete(each)
-        self._delete(connection, command, doomed)
+        return self._deleted(doomed, self._delete_stored(doomed))
 
     @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, needs=READ_TOPIC, reads=TopicRequest)
     def groups_of(self, request: TopicRequest) -> Answer:
@@ -136,18 +135,17 @@ class TopicProcessor:
         return DONE
 
     @answers(RequestCode.CLEAN_UNUSED_TOPIC, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
-    def clean_unused(self, connection: Connection, command: Command) -> None:
+    def clean_unused(self, connection: Connection, command: Command) -> Answer:
         """Delete the queues of topics that have no configuration any more."""
-        self._delete(connection, command, self._core.unused_topics())
+        unused = self._core.unused_topics()
+        return self._deleted(unused, self._delete_stored(unused))
 
-    def _delete(self, connection: Connection, command: Command, topics: list[str]) -> None:
-        def answer(error: StoreError | None) -> None:
-            for topic in topics if error is None else ():
-                self._core.offsets.delete_topic(topic)
-                self._topic_gone(topic)
-            connection.reply(response_of(command, error or DONE))
-
-        self._delete_stored(topics, answer)
+    async def _deleted(self, topics: list[str], end: Awaitable[None]) -> bytes:
+        await end
+        for topic in topics:
+            self._core.offsets.delete_topic(topic)
+            self._topic_gone(topic)
+        return DONE
 
     @answers(RequestCode.GET_TOPIC_CONFIG, needs=READ_TOPIC, reads=TopicRequest)
     def config(self, request: TopicRequest) -> Answer:

@@ -308,6 +308,7 @@ def test_the_loop_does_not_wait_for_a_write_of_locks_which_later_requests_share_
         files, locks, told = SlowFiles(), LockTable(60), list[str]()
         loop = asyncio.get_running_loop()
         writer = file_of(files, locks, loop.time, in_thread=True)
+        running = asyncio.ensure_future(writer.run())
         locks.lock("billing", QUEUES[:1], "one", loop.time())
         writer.save(lambda error: told.append(f"first {error}"))
         await asyncio.sleep(0.05)
@@ -330,7 +331,9 @@ def test_the_loop_does_not_wait_for_a_write_of_locks_which_later_requests_share_
         writer.save()
         await asyncio.sleep(0)
         await asyncio.sleep(0)
-        await writer.close()
+        running.cancel()
+        await asyncio.wait([running])
+        writer.close()
         assert locks.dirty
 
     asyncio.run(story())
