@@ -64,11 +64,10 @@ def restored(record: Record) -> Record | None:
 
 
 class _ClockWentBack(NamedTuple):
-    """Messages below `end_offset` due later than `limit_ms` were stored by a clock that was `shift_ms` ahead."""
+    """Messages below `end_offset` were stored by a clock that was ahead: they are due at `latest_ms`, if not before."""
 
     end_offset: int
-    limit_ms: int
-    shift_ms: int
+    latest_ms: int
 
 
 class DelayService:
@@ -78,7 +77,8 @@ class DelayService:
         self._store, self._clock, self._observe = store, clock, observe
         self._file = ConfigFile(files, DELAY_OFFSETS, observe)
         self._version = DataVersion(clock.now())
-        self._shifts: dict[int, _ClockWentBack] = {}
+        self._went_back: dict[int, _ClockWentBack] = {}
+        """By level: the last time that the wall clock did."""
         self.on_scheduled: Callable[[float], object] = float
         """Called with the seconds until each message that is scheduled is due; the owner of the timer replaces it."""
         self._saved = self._load()
@@ -183,17 +183,14 @@ class DelayService:
         return offset
 
     def _due(self, level: int, offset: int, due_ms: int, now_ms: int) -> int:
-        """When a message is due. If the wall clock went back, a message waits exactly once its delay from now."""
-        shift = self._shifts.get(level)
-        shifted = due_ms
-        if shift is not None and offset < shift.end_offset and due_ms > shift.limit_ms:
-            shifted = due_ms - shift.shift_ms
-        latest = now_ms + DELAY_SECONDS[level - 1] * 1000
-        if shifted <= latest:
-            return shifted
-        end_offset = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
-        self._shifts[level] = _ClockWentBack(end_offset, latest, due_ms - latest)
-        return latest
+        """When a message is due. If the wall clock went back, a message waits at most once its delay from then on."""
+        known, latest = self._went_back.get(level), now_ms + DELAY_SECONDS[level - 1] * 1000
+        if known is not None and offset < known.end_offset:
+            due_ms = min(due_ms, known.latest_ms)
+        if due_ms > latest:
+            end_offset = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+            self._went_back[level] = _ClockWentBack(end_offset, latest)
+        return min(due_ms, latest)
 
     def _deliver_batch(self, level: int, now_ms: int) -> int:
         """Deliver up to 64 messages of a level, or some MiB; return how many of its entries were processed."""
