@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
-from rocketapp.broker.delays import held_back, restored
+from rocketapp.broker.delays import held_back, read_held_back
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
@@ -32,7 +32,7 @@ from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
 from rocketapp.model.names import TIMER_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.record import Record
 
 CHECKPOINT, LOG, WHEEL = "config/timercheck", "timerlog", "timerwheel"
 LONGEST_MS = 3 * 86_400_000
@@ -252,20 +252,11 @@ class TimerService:
 
     def _wanted(self, second: int, offset: int) -> Record | None:
         """The record for the real queue; None for a recall, for what was recalled or rolled, or cannot be read."""
-        data = self._store.message(TIMER_TOPIC, 0, offset)
-        if data is None:
-            return None
-        waiting = decode_record(data)
-        properties = names.decode(waiting.raw_properties)
-        key = _key(properties)
-        if key in self._recalled.get(second, ()):  # as the recall itself is
-            return None
-        if self._rolled.get(second, {}).get(key, offset) != offset:
-            return None
-        record = restored(waiting)
-        if record is None:
-            self._observe(RecordDamaged(TIMER_TOPIC, 0, offset, waiting.physical_offset))
-        return record
+        record = read_held_back(self._store, TIMER_TOPIC, 0, offset, self._observe)
+        key = "" if record is None else _key(names.decode(record.raw_properties))
+        is_recalled = key in self._recalled.get(second, ())  # as the recall itself is
+        is_rolled = self._rolled.get(second, {}).get(key, offset) != offset
+        return None if is_recalled or is_rolled else record
 
     # The position.
 
