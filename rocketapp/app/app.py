@@ -143,9 +143,9 @@ class RocketApp(TwoPhases, Subscribing):
         Raises ConfigError, SetupError and PluginError, and TransportError for a cluster that was not reached within
         `app.connect_timeout`; then nothing is left running.
         """
-        from rocketapp.app.run.inside import start
+        from rocketapp.app.run.lifecycle import start_here
 
-        self._run_here = await start(self)
+        self._run_here = await start_here(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -153,12 +153,10 @@ class RocketApp(TwoPhases, Subscribing):
 
         Returns when nothing runs any more. Cancelling it cuts the drain.
         """
-        from rocketapp.app.run.inside import check_loop, stop
-
-        if self._run_here is not None:
-            check_loop(self._run_here)
-            lifecycle, self._run_here = self._run_here, None
-            await stop(self, lifecycle)
+        if (run := self._run_here) is not None:
+            run.check_loop()
+            self._run_here = None
+            await run.leave()
 
     @called_as("upcaster takes a class and the old version: write @app.upcaster(Order, version=1)")
     def upcaster(self, kind: type[Any], *, version: int) -> Callable[[Upcast], Upcast]:

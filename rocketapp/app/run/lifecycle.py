@@ -13,19 +13,25 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Awaitable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.declare.changes import DEFAULT_REASON, LimitChange, TopicChange
-from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end
+from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of, end, handlers_of, read_settings
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
+from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import running_loop, through
 from rocketapp.app.run.extensions import fold_publish, tell_allocation
 from rocketapp.app.run.wiring import Wiring, World, resources
-from rocketapp.app.settings import Settings
+from rocketapp.app.settings import Settings, with_name_server
+from rocketapp.app.sources import SWITCHER
 from rocketapp.app.user_code import UserCode
+from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.rollout.check import digest
 from rocketapp.errors import ConfigError, ConnectionLostError, SetupError, TlsError, TransportError
@@ -33,6 +39,7 @@ from rocketapp.hooks.answers import PublishCall
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
+from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
 
 if TYPE_CHECKING:
@@ -76,7 +83,8 @@ class Lifecycle:
         self._own: frozenset[int] = frozenset()
         """Which subscriptions are those of this app, by identity."""
         self._user_code: UserCode | None = None
-        self._offset_store: OffsetStore | None = None
+        self._opened = AsyncExitStack()
+        """What is stopped when no code of the user runs any more, in the reverse order of its start."""
         self._began = False
         self._is_assembled = False
         """The consumers of all groups are there."""
@@ -100,6 +108,7 @@ class Lifecycle:
         end_in_children(self)
         begin(self._app, self, self._settings)
         self._began = True
+        self._opened.callback(end, self._app)
         try:
             await self._start()
         except BaseException:
@@ -123,8 +132,31 @@ class Lifecycle:
             if self._user_code is not None:
                 clean &= await self._user_code.stop(code_cut or cut)
         finally:
-            await self._stop_engine()
+            # What fails here only leaves a connection to the operating system.
+            await self._opened.aclose()
         return clean
+
+    def check_loop(self) -> None:
+        """Raises SetupError in another event loop than the one in which it was started, unless that was closed."""
+        if not self.loop.is_closed() and self.loop is not asyncio.get_running_loop():
+            raise SetupError(place_of_call(), "the app was entered in another event loop: leave it there")
+
+    async def leave(self) -> None:
+        """Drain and stop. A cancelled wait cuts the drain: what handlers have in flight is handed out again later."""
+        if self.loop.is_closed():
+            log.error("the event loop of %r was closed before the app was left: its messages are delivered again", self)
+            end(self._app)
+            return
+        cut = asyncio.Event()
+        async with scope(self.stop(cut)) as (stopping,):
+            try:
+                clean = await asyncio.shield(stopping)
+            except asyncio.CancelledError:
+                cut.set()
+                await asyncio.wait({stopping})
+                raise
+        if not clean:
+            log.error("%r was stopped before everything was finished; its messages are delivered again", self)
 
     def producer(self, cluster: str) -> Producer:
         """The producer of a cluster. Raises SetupError when it is unknown or not connected."""
@@ -216,22 +248,27 @@ class Lifecycle:
             change.named_in(self._plans)
         tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])
         wiring.blocked_loop.start()
+        self._opened.callback(wiring.blocked_loop.stop)
         self._user_code = wiring.surface.user_code()
         self.send = fold_publish(self.send, plugins, wiring.surface)
-        await resources(declared_of(self._app).container, "init")
+        container, store = declared_of(self._app).container, wiring.offset_store if wiring.shared else None
+        self._at_stop("a resource of the container did not close", lambda: [resources(container, "shutdown")])
+        await resources(container, "init")
+        if store is not None:
+            self._at_stop("the offset store did not close", lambda: [store.close()])
+        self._at_stop("stopping", lambda: [client.stop() for client in self._clients.values()])
         await self._connect(wiring)
+        self._at_stop("stopping", lambda: [producer.stop() for producer in self._producers.values()])
         for cluster, client in self._clients.items():
-            group = self._settings.producer.group or self._app.name
-            producer = wiring.producer(client, group)
+            producer = wiring.producer(client=client)
             await producer.start()
             self._producers[cluster] = producer
         for plan in self._plans:
             client, producer = self._clients[plan.cluster], self._producers[plan.cluster]
             self._consumers.append(wiring.consumer(plan, client, producer, expected_members=self._expected_members))
         self._is_assembled = True
-        self._offset_store = wiring.offset_store if wiring.shared else None
-        if self._offset_store is not None:
-            await opened(self._offset_store)
+        if store is not None:
+            await opened(store)
         for change in self._early_changes:
             self._change_pauses(change)
         await all_of(consumer.join() for consumer in self._consumers)
@@ -239,6 +276,7 @@ class Lifecycle:
         # What a check needs is there when the startup functions have ended.
         for transaction in declared_of(self._app).transactions:
             self.producer(transaction.cluster).transactions.answer(transaction.topic_name, transaction.ask())
+        self._opened.callback(wiring.surface.periodic.stop)
         wiring.surface.periodic.start(self.loop)
         for consumer in self._consumers:
             consumer.begin()
@@ -271,7 +309,7 @@ class Lifecycle:
         while True:
             # Made for each attempt: its id holds the address of this machine, which the network may just get.
             # Known before it starts: a start that is broken off may just have connected.
-            client = self._clients[cluster] = wiring.client(config, subscribed)
+            client = self._clients[cluster] = wiring.client(config=config, subscribed=subscribed)
             try:
                 async with asyncio.timeout_at(deadline):
                     await client.start()
@@ -315,22 +353,9 @@ class Lifecycle:
         stopping = [consumer.stop(drain_timeout=drain_timeout, cut=cut) for consumer in self._consumers]
         return all(result is True for result in await _ended(stopping, "a consumer did not stop cleanly"))
 
-    async def _stop_engine(self) -> None:
-        """Producers, then clients: what fails here only leaves a connection to the operating system."""
-        wiring = self._wiring
-        if wiring is not None:
-            wiring.surface.periodic.stop()
-        for part in (self._producers, self._clients):
-            await _ended((one.stop() for one in part.values()), "stopping")
-        self._producers, self._clients = {}, {}
-        if self._offset_store is not None:
-            await _ended([self._offset_store.close()], "the offset store did not close")
-            self._offset_store = None
-        if wiring is not None:
-            closing = resources(declared_of(self._app).container, "shutdown")
-            await _ended([closing], "a resource of the container did not close")
-            wiring.blocked_loop.stop()
-        end(self._app)
+    def _at_stop(self, what: str, ends: Callable[[], Iterable[Awaitable[Any]]]) -> None:
+        """What `ends` gives is awaited at the stop, all at once; `what`: says the log of what fails."""
+        self._opened.push_async_callback(lambda: _ended(ends(), what))
 
 
 async def opened(store: OffsetStore) -> None:
@@ -358,6 +383,43 @@ async def all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """All at once; when one fails the others are ended before its error goes on."""
     async with scope(*works) as tasks:
         await asyncio.gather(*tasks)
+
+
+async def start_here(app: TwoPhases) -> Lifecycle:
+    """`async with app:`, inside a loop that runs already. Returns when messages flow; raises what `start` raises.
+
+    Reads settings as `rocketapp run` does, but starts no process: where nothing names a cluster, an embedded broker has
+    to serve this folder already. Logging, signals and the kind of loop are the program's own.
+    """
+    settings = read_settings(app, os.environ)
+    clusters = [one.subscription.cluster for one in handlers_of(app, settings)]
+    if not settings.client.name_server and declared_of(app).uses_unnamed_cluster(clusters):
+        settings = with_name_server(settings, await _embedded_broker(settings))
+    lifecycle = Lifecycle(app, settings, World(dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1))
+    await lifecycle.start()
+    return lifecycle
+
+
+async def _embedded_broker(settings: Settings) -> str:
+    """The address of the one that serves this folder. Raises ConfigError when there is none."""
+    from rocketapp.embedded.running import find_serving
+
+    if settings.clusters:
+        raise ConfigError(
+            "client.name_server",
+            f"is not set for environment {settings.environment}, but there is one in {', '.join(settings.clusters)}: "
+            f"set it there, or choose another environment with {SWITCHER}",
+        )
+    directory = Path(settings.broker.dir)
+    running = await find_serving(directory)
+    if running is None:
+        raise ConfigError(
+            "client.name_server",
+            f"is not set, and no embedded broker serves {directory}/: set it in settings.toml, as "
+            "ROCKETAPP_CLIENT__NAME_SERVER or in RocketApp(settings=...), or start `rocketapp broker` in this folder",
+        )
+    log.info("no name server is set: using the embedded broker of %s/ at %s", directory, running.address)
+    return running.address
 
 
 def end_in_children(lifecycle: Lifecycle) -> None:

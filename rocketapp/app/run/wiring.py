@@ -24,7 +24,6 @@ from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import Clock
-from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
@@ -36,7 +35,6 @@ from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.errors import SetupError
 from rocketapp.hooks.idempotency import keys_of
 from rocketapp.hooks.manager import Plugins, code_of, raised_by
-from rocketapp.model.event import Observe
 from rocketapp.model.outcome import Decisions
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.model.subscription import Subscription
@@ -94,45 +92,37 @@ class Wiring:
         self.clock, store = parts_of(declared_of(app).container, world.clock)
         surface = AppSurface(app, settings, clock=self.clock, plugins=plugins, snapshot=snapshot)
         self.surface: AppSurface = surface
-        self._tls = tls_of(settings.client)
         self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
         self.offset_store: OffsetStore | None = offset_store_of(plugins, surface) if store is None else store
-        self._observe: Observe = surface.observe
-        self.blocked_loop: BlockedLoop = BlockedLoop(self._observe)
+        self.blocked_loop: BlockedLoop = BlockedLoop(surface.observe)
         self._flow_control = FlowControl(settings.consumer.cache_max_bytes)
         self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing_of(app))
         check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
+        self.client: Callable[..., ClientInstance] = partial(
+            world.client,
+            dial=world.dial,
+            clock=self.clock,
+            random=world.random,
+            observe=surface.observe,
+            tls=tls_of(settings.client),
+            read_url=world.read_url,
+        )
+        """Makes the view of one cluster of its `config`, and a digest of what its groups want, `subscribed`."""
+        self.producer: Callable[..., Producer] = partial(
+            world.producer,
+            config=settings.producer,
+            group=settings.producer.group or app.name,
+            clock=self.clock,
+            random=world.random,
+            max_inflated_bytes=settings.client.max_inflated_bytes,
+            trace_topic=trace_topic_of(settings.client),
+        )
+        """Makes the producer of one cluster of its `client`."""
 
     @property
     def shared(self) -> list[ConsumedGroup]:
         """The groups whose members share the queues: all but broadcast ones."""
         return [plan for plan in self.groups if not plan.topics[0].broadcast]
-
-    def client(self, config: ClientConfig, subscribed: str) -> ClientInstance:
-        """The view of one cluster, whose name server `config` names. `subscribed`: a digest of what its groups want."""
-        return self._world.client(
-            config=config,
-            dial=self._world.dial,
-            clock=self.clock,
-            random=self._world.random,
-            observe=self._observe,
-            tls=self._tls,
-            read_url=self._world.read_url,
-            subscribed=subscribed,
-        )
-
-    def producer(self, client: ClientInstance, group: str) -> Producer:
-        """The producer of one cluster."""
-        config = self._settings.client
-        return self._world.producer(
-            client=client,
-            config=self._settings.producer,
-            group=group,
-            clock=self.clock,
-            random=self._world.random,
-            max_inflated_bytes=config.max_inflated_bytes,
-            trace_topic=trace_topic_of(config),
-        )
 
     def consumer(
         self, plan: ConsumedGroup, client: ClientInstance, producer: Producer, *, expected_members: int
