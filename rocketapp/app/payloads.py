@@ -15,11 +15,10 @@ import msgspec
 
 from rocketapp.app.codecs import (
     ANY,
+    BUILT_IN,
     JSON,
     Choice,
     Decode,
-    JsonCodec,
-    MessagePackCodec,
     UnfitTypeError,
     canonical,
     charset_of,
@@ -120,7 +119,6 @@ _MOST_PARTS = 100
 
 Read = Callable[[Encoded, bytes], Any]
 """A message and its body -> the payload. What it raises says why there is none."""
-_BUILT_IN: tuple[Codec, ...] = (JsonCodec(), MessagePackCodec())
 
 
 class Reader(NamedTuple):
@@ -382,7 +380,7 @@ class Payloads:
 
     def _decoders(self, kind: Any) -> dict[str, Decode]:
         """By content type; a plugin's codec stands before a built-in one for the same."""
-        codecs = {canonical(codec.content_type): codec for codec in (*_BUILT_IN, *self._of_plugins())}
+        codecs = {canonical(codec.content_type): codec for codec in (*BUILT_IN, *self._of_plugins())}
         found: dict[str, Decode] = {}
         for name, codec in codecs.items():
             try:
@@ -403,7 +401,7 @@ class Payloads:
         name, plugins = canonical(content_type), self._of_plugins()
         if name == ANY:
             return self._claiming(kind, plugins)
-        known = {canonical(codec.content_type): codec for codec in (*_BUILT_IN, *plugins)}
+        known = {canonical(codec.content_type): codec for codec in (*BUILT_IN, *plugins)}
         if name not in known:
             raise ValueError(f"content_type={content_type!r} has no codec: known are {', '.join(sorted(known))}")
         return known[name]

@@ -133,6 +133,7 @@ class UserCode:
         """`patience`: seconds that each function gets while the app stops."""
         self._app, self._functions, self._patience = app, functions, patience
         self._plugins, self._surface = plugins, surface
+        self._lifespans = Tasks()
         self._undoing: list[tuple[Callable[[], Coroutine[Any, Any, None]], str]] = []
         """What stops what was started, each with whose it is, in the order of starting."""
 
@@ -143,9 +144,7 @@ class UserCode:
             if one.hook == "on_startup":
                 await one.run(self._app)
             elif one.hook == "lifespan":
-                lifespan = Lifespan(one)
-                await lifespan.enter(self._app)
-                self._undoing.append((lifespan.leave, one.place))
+                self._undoing.append((await self._entered(one), one.place))
         shutdown = [one for one in self._functions if one.hook == "on_shutdown"]
         self._undoing += ((partial(one.run, self._app), one.place) for one in shutdown)
 
@@ -167,6 +166,27 @@ class UserCode:
             undo, who = self._undoing.pop()
             clean &= await self._patiently(undo(), cut, who)
         return clean
+
+    async def _entered(self, lifespan: HookFunction) -> Callable[[], Coroutine[Any, Any, None]]:
+        """Enter it, in a task that holds it open. Gives what leaves it; cancelling that cuts it off.
+
+        Both raise SetupError with the place of what it raised.
+        """
+        entered, leaving = asyncio.get_running_loop().create_future(), asyncio.Event()
+        task = self._lifespans.start(lifespan.live(self._app, entered, leaving), f"lifespan {lifespan.place}")
+        try:
+            await asyncio.wait({task, entered}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            await self._lifespans.end([task])
+            raise
+        if not entered.done():
+            await task
+
+        async def leave() -> None:
+            leaving.set()
+            await task
+
+        return leave
 
     async def _run_hook(self, hook: Hook) -> None:
         waiting = hook.call(app=self._surface)
@@ -190,31 +210,3 @@ class UserCode:
             log.error("%s", error)
             log.debug("%s", who, exc_info=error)
         return error is None
-
-
-class Lifespan:
-    """One async context manager, held open by a task."""
-
-    def __init__(self, function: HookFunction) -> None:
-        self._function = function
-        self._leaving = asyncio.Event()
-        self._tasks = Tasks()
-        self._task: asyncio.Task[None]
-
-    async def enter(self, app: object) -> None:
-        """Raises SetupError with the place of what it raised."""
-        entered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        live = self._function.live(app, entered, self._leaving)
-        self._task = self._tasks.start(live, f"lifespan {self._function.place}")
-        try:
-            await asyncio.wait({self._task, entered}, return_when=asyncio.FIRST_COMPLETED)
-        except asyncio.CancelledError:
-            await self._tasks.close()
-            raise
-        if not entered.done():
-            await self._task
-
-    async def leave(self) -> None:
-        """Raises SetupError with the place of what it raised; cancelling cuts it off."""
-        self._leaving.set()
-        await self._task
