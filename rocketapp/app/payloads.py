@@ -248,10 +248,6 @@ class Payloads:
                 raise TypeError(f"{name_of_type(kind)} is not one of the types that a body can become")
         except UnfitTypeError as error:
             raise TypeError(str(error)) from error
-        if content_type is not None:
-            choice = choice_in(kind)
-            for one in (kind,) if choice is None else choice.types.values():
-                self._decoding(one)(content_type)
         return self.getter(kind, content_type)
 
     def getter(
@@ -306,49 +302,36 @@ class Payloads:
         return call
 
     def reader(self, kind: Any, content_type: str | None = None) -> Reader:
-        """How to read this type. `content_type`: of bodies without one; None leaves that to the codecs."""
+        """How to read this type. `content_type`: of bodies without one; None leaves that to the codecs.
+
+        Raises ValueError for a content type without a codec for it.
+        """
         choice = choice_in(kind)
         if choice is not None:
-            reads = {said: self._read(one, content_type) for said, one in choice.types.items()}
+            reads = {said: self.reader(one, content_type).read for said, one in choice.types.items()}
             return Reader(None, _by_choice(choice, reads))
         if kind is bytes or kind is str:
             decode = decoder_of(kind)
             return Reader(decode, _read_text if kind is str else lambda message, body: body)
-        if self._versions_for(kind) is not None:
-            return Reader(None, self._read(kind, content_type))
-        for one in get_args(kind) if is_union(kind) else ():
-            if (versions := self._versions_for(one)) is not None:
-                mend = "tell the types apart by TypeByTag or TypeByProperty"
-                versions.refuse(f"no upcaster is used for a part of {name_of_type(kind)}: {mend}")
-        if content_type is None:
-            return Reader(self._unmarked(kind, self._decoders(kind)), self._read(kind))
-        return Reader(self._decoding(kind)(content_type), self._read(kind, content_type))
-
-    def _unmarked(self, kind: Any, decoders: Mapping[str, Decode]) -> Decode | None:
-        """What reads bodies without a content type: the codec that claims the type, else JSON, else the only one."""
-        if isinstance(kind, type):
-            claiming = self._claiming(kind, self._of_plugins())
-            if claiming is not None and canonical(claiming.content_type) in decoders:
-                return decoders[canonical(claiming.content_type)]
-        return decoders.get(JSON) or (next(iter(decoders.values())) if len(decoders) == 1 else None)
-
-    def _read(self, kind: Any, usual: str | None = None) -> Read:
-        decode = self._decoding(kind)
-        versions, one = self._versions_of(kind), without_none(kind)
-        decode_members = self._decoding(dict if one is kind else dict | None)
+        decoders, versions = self._decoders(kind), self._versions_of(kind)
+        unmarked = decoders.get(ANY) if content_type is None else _decoder(decoders, content_type)
 
         def read(message: Encoded, body: bytes) -> Any:
-            properties = message.properties
-            content_type = properties.get(CONTENT_TYPE, usual)
-            if versions is None:
-                return decode(content_type)(body)
-            version = _version(properties.get(PAYLOAD_VERSION))
+            return _decoder(decoders, message.properties.get(CONTENT_TYPE, content_type))(body)
+
+        if versions is None:
+            return Reader(unmarked, read)
+        one = without_none(kind)
+        of_members = self._decoders(dict if one is kind else dict | None)
+
+        def read_any_version(message: Encoded, body: bytes) -> Any:
+            version = _version(message.properties.get(PAYLOAD_VERSION))
             if version >= versions.present:
-                return decode(content_type)(body)
-            members = decode_members(content_type)(body)
+                return read(message, body)
+            members = _decoder(of_members, message.properties.get(CONTENT_TYPE, content_type))(body)
             return None if members is None else versions.convert(members, version, one)
 
-        return read
+        return Reader(None, read_any_version)
 
     def _versions_for(self, kind: Any) -> Versions | None:
         """The upcasters of the type, or of the nearest class that it derives from: it has the members of that."""
@@ -356,30 +339,24 @@ class Payloads:
         return next((self._versions[one] for one in classes if one in self._versions), None)
 
     def _versions_of(self, kind: Any) -> Versions | None:
-        """Those of the type. Raises SetupError where one is missing, or its codec gives no members to upcasters."""
+        """Those of the type. Raises SetupError where one is missing, for a codec that gives no members to upcasters,
+        and for a part of a union that has some: none would be used.
+        """
         versions = self._versions_for(kind)
         if versions is not None:
             versions.check(self._claiming(class_of(kind), self._of_plugins()))
-        return versions
-
-    def _decoding(self, kind: Any) -> Callable[[str | None], Decode]:
-        """Content type -> what decodes a body of it into this type, or ValueError."""
-        decoders = self._decoders(kind)
-        unmarked = self._unmarked(kind, decoders)
-
-        def decoder(content_type: str | None) -> Decode:
-            name = canonical(content_type) if content_type is not None else ANY
-            found = decoders.get(name) or (unmarked if name == ANY else None)
-            if found is None:
-                known = ", ".join(sorted(decoders))
-                raise ValueError(f"{CONTENT_TYPE} {content_type!r} has no codec for it: known are {known}")
-            charset = charset_of(content_type)
-            return found if charset is None else lambda body: found(body.decode(charset).encode())
-
-        return decoder
+            return versions
+        for one in get_args(kind) if is_union(kind) else ():
+            if (versions := self._versions_for(one)) is not None:
+                mend = "tell the types apart by TypeByTag or TypeByProperty"
+                versions.refuse(f"no upcaster is used for a part of {name_of_type(kind)}: {mend}")
+        return None
 
     def _decoders(self, kind: Any) -> dict[str, Decode]:
-        """By content type; a plugin's codec stands before a built-in one for the same."""
+        """By content type; a plugin's codec stands before a built-in one for the same.
+
+        ANY reads bodies without one: the codec that claims the type, else JSON, else the only one.
+        """
         codecs = {canonical(codec.content_type): codec for codec in (*BUILT_IN, *self._of_plugins())}
         found: dict[str, Decode] = {}
         for name, codec in codecs.items():
@@ -389,6 +366,10 @@ class Payloads:
                 continue  # another codec knows it, or the handler would have been refused
             if decode is not None:
                 found[name] = decode
+        claiming = self._claiming(kind, self._of_plugins()) if isinstance(kind, type) else None
+        usual = JSON if claiming is None else canonical(claiming.content_type)
+        if unmarked := found.get(usual) or found.get(JSON) or (next(iter(found.values())) if len(found) == 1 else None):
+            found.setdefault(ANY, unmarked)
         return found
 
     def _codec_for(self, body: Any, content_type: str | None) -> Codec | None:
@@ -410,6 +391,16 @@ class Payloads:
         if kind not in self._claimed:
             self._claimed[kind] = next((codec for codec in reversed(plugins) if codec.claims(kind)), None)
         return self._claimed[kind]
+
+
+def _decoder(decoders: Mapping[str, Decode], content_type: str | None) -> Decode:
+    """What decodes bodies of this content type. Raises ValueError when nothing does."""
+    found = decoders.get(ANY if content_type is None else canonical(content_type))
+    if found is None:
+        known = ", ".join(sorted(decoders.keys() - {ANY}))
+        raise ValueError(f"{CONTENT_TYPE} {content_type!r} has no codec for it: known are {known}")
+    charset = charset_of(content_type)
+    return found if charset is None else lambda body: found(body.decode(charset).encode())
 
 
 def _by_choice(choice: Choice, reads: Mapping[str, Read]) -> Read:
