@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
@@ -12,11 +12,10 @@ from rocketapp.app.settings import checked, fields_of, nearest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.model.names import retry_topic
-from rocketapp.model.subscription import KEYED, ORDERLY, POLLED, POPPED, Subscription, kind_of
+from rocketapp.model.subscription import ORDERLY, POLLED, POPPED, Subscription, kind_of
 
 if TYPE_CHECKING:
     from rocketapp.consumer.handler import ConsumedTopic
-    from rocketapp.consumer.modes.sink import Sink
 
 DEFAULT_REASON = "paused by the app"
 
@@ -95,30 +94,33 @@ NAMES: frozenset[str] = frozenset(AdjustOptions.__annotations__)
 OF_HANDLERS: frozenset[str] = frozenset({"concurrency", "rate", "batch"})
 _OF_POPS = frozenset({"pop_batch_size", "pop_max_messages", "pop_invisible_time"})
 _OF_PULLS = NAMES - OF_HANDLERS - _OF_POPS
-_NOT_POLLED = frozenset({"queue_max_messages", "queue_max_span", "topic_max_messages", "topic_max_bytes"})
-"""What limits no polled topic: its queues hold what their next call gets."""
 
 
-def _reason(name: str, one: Subscription) -> str | None:
-    """Why this limit means nothing for one handler, and what does; None when it holds."""
-    kind, text = kind_of(one), None
-    if name in ("rate", "batch") and kind is POLLED:
-        text = f"{one.topic} is polled, and its calls say how much they pull: change concurrency"
-    elif name == "batch" and kind is KEYED:
-        text = f"messages of a key of {one.topic} are handled one by one: change concurrency"
-    elif name == "rate" and one.rate is None:
-        text = f"no handler of {one.topic} has a rate: declare one"
-    elif name == "batch" and one.batch is None:
-        text = f"no handler of {one.topic} takes batches: declare batch="
-    elif name in _OF_POPS and kind is not POPPED:
-        text = f"{one.topic} is pulled: change queue_max_messages or pull_batch_size"
-    elif name in _OF_PULLS and name != "queue_max_bytes" and kind is POPPED:
-        text = f'{one.topic} has mode="pop": change pop_max_messages or pop_batch_size'
-    elif name in _NOT_POLLED and kind is POLLED:
-        text = f"{one.topic} is polled, and holds what its next call gets: change queue_max_bytes"
-    elif name == "queue_max_span" and kind is ORDERLY:
-        text = f"messages of {one.topic} end in their order: change queue_max_messages"
-    return text
+def _limits(one: Subscription) -> set[str]:
+    """The limits that one handler has."""
+    kind, found = kind_of(one), {"concurrency", "queue_max_bytes"}
+    if kind is POPPED:
+        found |= _OF_POPS
+    elif kind is POLLED:  # its queues hold what their next call gets
+        found |= {"pull_interval", "pull_batch_size"}
+    else:
+        found |= _OF_PULLS
+    if kind is ORDERLY:  # its messages end in their order
+        found.discard("queue_max_span")
+    declared = {"rate": one.rate, "batch": one.batch}
+    return found | {name for name, said in declared.items() if said is not None}
+
+
+def _limits_of(topic: ConsumedTopic) -> set[str]:
+    """The limits that some handler of a topic has, without those that a plugin decides on itself."""
+    found = set[str]().union(*(_limits(handler.subscription) for handler in topic.handlers))
+    if (sink := topic.sink) is not None:
+        found -= OF_HANDLERS
+        if sink.max_messages is not None:
+            found -= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
+        if sink.max_bytes is not None:
+            found -= {"queue_max_bytes", "topic_max_bytes"}
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,17 +150,16 @@ class LimitChange(TopicChange):
     def by_group(self, plans: Sequence[ConsumedGroup]) -> dict[int, dict[str, dict[str, Any]]]:
         """By index of its group's plan, and by topic, what is changed. Raises SetupError for what no topic can have."""
         named = self.named_in(plans)
+        self._check_concurrency(topic for _, topic in named if topic.sink is None)
+        limits = {(at, topic.topic): _limits_of(topic) for at, topic in named}
         found: dict[int, dict[str, dict[str, Any]]] = {at: {} for at, _ in named}
-        refused: dict[str, list[str]] = {}
-        for name, value in self.values.items():
-            reasons = {(at, topic.topic): self._reason(name, topic) for at, topic in named}
-            taking = [key for key, reason in reasons.items() if reason is None]
-            for at, topic in taking:
-                found[at].setdefault(topic, {})[name] = value
-            if not taking:
-                refused.setdefault("; ".join(dict.fromkeys(filter(None, reasons.values()))), []).append(name)
-        if refused:
-            self.refuse("; ".join(f"{', '.join(sorted(names))}: {text}" for text, names in refused.items()))
+        for (at, topic), its in limits.items():
+            if taken := {name: value for name, value in self.values.items() if name in its}:
+                found[at][topic] = taken
+        known = set[str]().union(*limits.values())
+        if lacking := sorted(self.values.keys() - known):
+            mend = f"change {', '.join(sorted(known))}" + (", or declare it" if OF_HANDLERS & {*lacking} else "")
+            self.refuse(f"{self.topic or self.group or 'the app'} has no {', '.join(lacking)}: {mend}")
         # What is changed for everything that a group consumes holds for its retries too; those are pulled.
         of_pulls = {name: value for name, value in self.values.items() if name in _OF_PULLS}
         for at, topics in found.items() if self.topic is None and of_pulls else ():
@@ -166,25 +167,9 @@ class LimitChange(TopicChange):
                 topics[retry_topic(plans[at].group)] = of_pulls
         return found
 
-    def _reason(self, name: str, topic: ConsumedTopic) -> str | None:
-        """Why this value means nothing for a topic, or None. Raises SetupError for what a handler of it cannot have."""
-        if topic.sink is not None and name in _own_limits(topic.sink):
-            return f"a plugin consumes {topic.topic}, at its own pace"
-        subscriptions = [handler.subscription for handler in topic.handlers]
-        value = self.values[name]
-        if name == "concurrency" and value is not None:
-            for one in subscriptions:
-                if (problem := option_problem(name, value, runs_on_loop=one.is_async)) is not None:
-                    self.refuse(f"{problem}: {one.handler_name} of {one.topic}")
-        reasons = [_reason(name, one) for one in subscriptions]
-        return None if None in reasons else reasons[0]
-
-
-def _own_limits(sink: Sink) -> frozenset[str]:
-    """Names of the limits that the plugin decides on itself, in place of settings and options."""
-    names = OF_HANDLERS
-    if sink.max_messages is not None:
-        names |= {"queue_max_messages", "queue_max_span", "topic_max_messages"}
-    if sink.max_bytes is not None:
-        names |= {"queue_max_bytes", "topic_max_bytes"}
-    return names
+    def _check_concurrency(self, topics: Iterable[ConsumedTopic]) -> None:
+        """Raises SetupError for more calls at once than a handler can have."""
+        value = self.values.get("concurrency")
+        for one in (handler.subscription for topic in topics for handler in topic.handlers if value is not None):
+            if (problem := option_problem("concurrency", value, runs_on_loop=one.is_async)) is not None:
+                self.refuse(f"{problem}: {one.handler_name} of {one.topic}")

@@ -405,4 +405,4 @@ def test_limits_that_a_polled_topic_does_not_have_cannot_be_changed() -> None:
     with TestApp(app) as t:
         t.publish("files", "a")
         t.advance(6)
-    assert "queue_max_messages: files is polled, and holds what its next call gets" in refused[0]
+    assert "files has no queue_max_messages: change concurrency, pull_batch_size" in refused[0]

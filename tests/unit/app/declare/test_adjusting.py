@@ -41,15 +41,19 @@ WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "too many threads": ((), {"concurrency": 1001}, "from 1 to 1000 for a sync handler: tests.unit.app.declare"),
     "too many messages": (("orders",), {"queue_max_messages": 70_000}, "70000 is above the most, 65535"),
     "a text": (("orders",), {"pull_interval": "1"}, "pull_interval='1': '1' is text, not a number"),
-    "no rate": (("orders",), {"rate": 5}, "rate: no handler of orders has a rate: declare one"),
-    "a popped topic": (("popped",), {"queue_max_messages": 5}, 'popped has mode="pop": change pop_max_messages'),
-    "a pulled topic": (("orders",), {"pop_batch_size": 5}, "pop_batch_size: orders is pulled: change queue_max_mess"),
-    "no batch": (("orders",), {"batch": 5}, "batch: no handler of orders takes batches: declare batch="),
+    "no rate": (("orders",), {"rate": 5}, "orders has no rate: change concurrency, pull"),
+    "a popped topic": (
+        ("popped",),
+        {"queue_max_messages": 5},
+        "popped has no queue_max_messages: change concurrency",
+    ),
+    "a pulled topic": (("orders",), {"pop_batch_size": 5}, "orders has no pop_batch_size: change concurrency"),
+    "no batch": (("orders",), {"batch": 5}, "topic_max_messages, or declare it"),
     "an endless batch": (("turns",), {"batch": 0}, "batch=0 is out of bounds"),
     "a span in order": (
         ("turns",),
         {"queue_max_span": 9, "batch": 2},
-        "queue_max_span: messages of turns end in",
+        "turns has no queue_max_span: change batch",
     ),
     "too short": (("popped",), {"pop_invisible_time": 4.0}, "pop_invisible_time=4.0: 4.0 is below the least, 5"),
 }
@@ -72,7 +76,7 @@ def test_a_plugin_that_consumes_a_topic_has_its_own_pace() -> None:
     change = LimitChange(topic="orders", group=None, values={"rate": 1.0, "queue_max_messages": 9}, place="app.py:1")
     sink = Sink(new_writer=cast("Any", None), max_messages=5)
     topic = ConsumedTopic("orders", "last", 16, (), SubscriptionData("orders"), sink=sink)
-    with pytest.raises(SetupError, match="queue_max_messages, rate: a plugin consumes orders, at its own pace"):
+    with pytest.raises(SetupError, match="orders has no queue_max_messages, rate"):
         change.by_group([ConsumedGroup("", "shop", (topic,))])
 
 
