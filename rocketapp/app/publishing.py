@@ -44,22 +44,22 @@ PLAIN = Payloads()
 
 def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads = PLAIN) -> Outgoing:
     """Raises TypeError that names the argument of a wrong kind, ValueError for a delay that no message can have."""
-    tag, order_key, delay = options.get("tag"), options.get("order_key"), options.get("delay")
+    tag, order_key, content_type = options.get("tag"), options.get("order_key"), options.get("content_type")
     _check("topic", topic, isinstance(topic, str), "a str")
-    _check("tag", tag, tag is None or isinstance(tag, str), "a str or None")
-    _check("order_key", order_key, order_key is None or isinstance(order_key, str), "a str or None")
+    for name, text in (("tag", tag), ("order_key", order_key), ("content_type", content_type)):
+        _check(name, text, isinstance(text, str | None), "a str or None")
+    delay, recallable = options.get("delay"), options.get("recallable", False)
     _check("delay", delay, delay is None or is_number(delay), "seconds as a number, or None")
-    recallable = options.get("recallable", False)
     _check("recallable", recallable, isinstance(recallable, bool), "True or False")
     level, seconds = _delay(delay, options.get("rounding"), recallable)
-    _check_tag(tag)
+    # Subscriptions split their tags at || and take the blanks away.
+    if tag and ("||" in tag or tag != tag.strip()):
+        raise ValueError(f"tag={tag!r}: a message has one tag, without || or blanks at its ends: none could select it")
     queue = options.get("queue")
     _check("queue", queue, queue is None or isinstance(queue, MessageQueue) or callable(queue), _QUEUES)
     if queue is not None and order_key is not None:
         raise ValueError("queue= and order_key= both say to which queue a message goes: give one of them")
     fixed = queue if isinstance(queue, MessageQueue) else None
-    content_type = options.get("content_type")
-    _check("content_type", content_type, content_type is None or isinstance(content_type, str), "a str or None")
     encoded, marks = payloads.encode(body, content_type)
     properties = _properties(options.get("properties"))
     return Outgoing(
@@ -74,12 +74,6 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
         delay_level=level,
         delay=seconds,
     )
-
-
-def _check_tag(tag: str | None) -> None:
-    """Subscriptions split their tags at || and take the blanks away."""
-    if tag and ("||" in tag or tag != tag.strip()):
-        raise ValueError(f"tag={tag!r}: a message has one tag, without || or blanks at its ends: none could select it")
 
 
 def _delay(delay: float | None, rounding: str | None, recallable: bool) -> tuple[int, float]:

@@ -168,23 +168,21 @@ class _Reader:
 
     def _argument(self, parameter: inspect.Parameter) -> Argument | None:
         """What fills this parameter; None leaves it alone."""
-        marker = _marker_in(parameter.default)
-        annotation = parameter.annotation
-        if marker is None and not _must_be_filled(parameter):
+        if (marker := _marker_in(parameter.default)) is not None:
+            return self._marked(parameter, marker)
+        if not _must_be_filled(parameter):
             return self._in_spite_of_default(parameter)
-        if marker is None and annotation is inspect.Parameter.empty:
+        if parameter.annotation is inspect.Parameter.empty:
             if self._is_sole:
                 return Argument(parameter.name, self._sole)
             self._refuse(
                 f"argument {parameter.name!r} has no annotation: say what it is to be, one of {self._possible}"
             )
-        if marker is None:
-            annotation = self._resolved(parameter.name, annotation)
-            marker = next((one for one in typing.get_args(annotation)[1:] if _marker_in(one)), None)
-            annotation = without_metadata(annotation)
+        annotation = self._resolved(parameter.name, parameter.annotation)
+        marker = next((one for one in typing.get_args(annotation)[1:] if _marker_in(one)), None)
         if marker is not None:
             return self._marked(parameter, marker)
-        return self._annotated(parameter, annotation)
+        return self._annotated(parameter, without_metadata(annotation))
 
     def _in_spite_of_default(self, parameter: inspect.Parameter) -> Argument | None:
         """Only we have a Message, a Context and a Publisher: a default is for calls from elsewhere."""
