@@ -35,6 +35,8 @@ from rocketapp.wire.record import Message
 T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
+Ours = TypeVar("Ours", Message, list[Message], Context, Publisher)
+"""What a first argument may be in place of the payload."""
 
 
 class HandlerOf(Protocol[T]):
@@ -48,17 +50,7 @@ class HandlerOf(Protocol[T]):
     @overload
     def __call__(self, function: Callable[Concatenate[list[T], P], R], /) -> Callable[Concatenate[list[T], P], R]: ...
     @overload
-    def __call__(self, function: Callable[Concatenate[Message, P], R], /) -> Callable[Concatenate[Message, P], R]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[list[Message], P], R], /
-    ) -> Callable[Concatenate[list[Message], P], R]: ...
-    @overload
-    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> Callable[Concatenate[Context, P], R]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Publisher, P], R], /
-    ) -> Callable[Concatenate[Publisher, P], R]: ...
+    def __call__(self, function: Callable[Concatenate[Ours, P], R], /) -> Callable[Concatenate[Ours, P], R]: ...
 
 
 class Returning(Protocol[T]):

@@ -299,38 +299,35 @@ class Lifecycle:
 
     async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
         """Try until `connect_timeout` is over; later outages are waited out for ever."""
-        limit = self._settings.app.connect_timeout
-        deadline = self.loop.time() + limit
-        pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
-        cause: TransportError | str = "no answer"
-        is_told = False
+        limit, began = self._settings.app.connect_timeout, self.loop.time()
+        pauses, is_told = Backoff(FIRST_PAUSE, LONGEST_PAUSE), False
+        cause: TransportError | None = None
         groups = {plan.group: plan.topics for plan in wiring.groups if plan.cluster == cluster}
         subscribed = digest(groups, self._settings.consumer)
-        while True:
-            # Made for each attempt: its id holds the address of this machine, which the network may just get.
-            # Known before it starts: a start that is broken off may just have connected.
-            client = self._clients[cluster] = wiring.client(config=config, subscribed=subscribed)
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await client.start()
-            except (TransportError, TimeoutError) as error:
-                cause = error if isinstance(error, TransportError) else cause  # the deadline itself says nothing
-                pause = pauses.next(self._world.random.random())
-                if self.loop.time() + pause < deadline:
-                    if not is_told and deadline - self.loop.time() < limit - QUIET:
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    # Made for each attempt: its id holds the address of this machine, which the network may just get.
+                    # Known before it starts: a start that is broken off may just have connected.
+                    client = self._clients[cluster] = wiring.client(config=config, subscribed=subscribed)
+                    try:
+                        await client.start()
+                        break
+                    except TransportError as error:
+                        cause = error
+                    if not is_told and self.loop.time() - began > QUIET:
                         is_told = True
                         log.warning("cluster not reached: %s: tried for up to %g s (app.connect_timeout)", cause, limit)
                     await client.stop()
-                    await asyncio.sleep(pause)
-                    continue
-                problem = f"not reached within {limit:g} s (app.connect_timeout): {cause}"
-                # A server that ended the connection, perhaps for want of TLS, is there, under this address.
-                if not isinstance(cause, TlsError | ConnectionLostError):
-                    problem += ": start the name server, or correct --name-server or client.name_server"
-                raise TransportError(shown_url(config.name_server), problem) from error
-            if config.access_key:  # later refusals are waited out like outages
-                await client.check_keys()
-            return
+                    await asyncio.sleep(pauses.next(self._world.random.random()))
+        except TimeoutError:
+            problem = f"not reached within {limit:g} s (app.connect_timeout): {cause or 'no answer'}"
+            # A server that ended the connection, perhaps for want of TLS, is there, under this address.
+            if not isinstance(cause, TlsError | ConnectionLostError):
+                problem += ": start the name server, or correct --name-server or client.name_server"
+            raise TransportError(shown_url(config.name_server), problem) from cause
+        if config.access_key:  # later refusals are waited out like outages
+            await client.check_keys()
 
     def _change_pauses(self, change: TopicChange) -> None:
         if not self._is_assembled:
