@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overl
 from rocketapp.app.call.chain import Scope
 from rocketapp.app.call.context import Context
 from rocketapp.app.call.returned import Publication, Publications
-from rocketapp.app.call.transaction import LocalPart, Transaction
+from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import (
     KNOWN,
@@ -227,7 +227,9 @@ class Subscribing(ABC):
         self, topic: Topic[T], *, cluster: str = ""
     ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
     @overload
-    def transaction(self, topic: str, *, cluster: str = "") -> LocalPart: ...
+    def transaction(
+        self, topic: str, *, cluster: str = ""
+    ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
 
     @called_as('transaction takes a topic: write @app.transaction("the-topic")')
     def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:

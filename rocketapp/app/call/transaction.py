@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar, Unpack
+from typing import Any, Generic, TypeVar, Unpack
 
 from rocketapp.app.call.arguments import Argument, Kind, read_signature
 from rocketapp.app.call.provided import Providers
@@ -158,9 +158,3 @@ def _checked(said: Any, who: str, *, may_be_none: bool = True) -> bool | None:
         return said
     words = "True, False or None" if may_be_none else "True or False"
     raise TypeError(f"{who} returned {said!r}: return {words}; the transaction stays open")
-
-
-class LocalPart(Protocol):
-    """Makes a function the local part of a transaction; its one argument is what is published."""
-
-    def __call__(self, function: Callable[[T], Awaitable[bool]], /) -> Transaction[T]: ...
