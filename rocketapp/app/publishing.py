@@ -169,14 +169,52 @@ class Call(NamedTuple, Generic[R]):
         return self.by.blocking(name, self)
 
 
-class Publishes(ABC):
-    """Publishes and asks, in the event loop of what it publishes through."""
+class PublishesSync(ABC):
+    """Publishes and asks, for sync handlers and other threads: each call blocks until the answer is there."""
 
     __slots__ = ()
 
     @abstractmethod
     def _through(self) -> Publishing:
         """What carries out the next call."""
+
+    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Keywords and errors are those of `RocketApp.publish`."""
+        return self._through().sending(topic, body, options).blocking("publish")
+
+    def publish_many_sync(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        return self._through().sending_many(topic, items, options).blocking("publish_many")
+
+    def publish_one_way_sync(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        self._through().sending_one_way(topic, body, options).blocking("publish_one_way")
+
+    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers. Raises NoReply: see `RocketApp.request`."""
+        return self._through().asking(topic, body, options).blocking("request")
+
+    def recall_sync(
+        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Take a delayed message back before its time. Raises NotRecalled: see `RocketApp.recall`."""
+        try:
+            self._through().recalling(topic, handle, cluster, timeout).blocking("recall")
+        except SendUnknown as error:
+            raise NotRecalled(error.topic, error.reason, perhaps=True) from None
+
+
+class Publisher(PublishesSync):
+    """Publishes and asks: a RocketApp, a Client, a Context, or what a handler gets that asks for a Publisher.
+
+    In a handler the messages follow the handled one: they go to its cluster unless `cluster=` names another, and carry
+    its correlation id (property `rocketapp.correlation_id`; the first message's id is its own) unless `properties=` has
+    one. A batch has no single message to follow: it carries none.
+    """
+
+    __slots__ = ()
 
     async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message and say where it is stored.
@@ -229,54 +267,6 @@ class Publishes(ABC):
         timeout: seconds in total; None is `producer.send_timeout`.
         """
         await self._through().recalling(topic, handle, cluster, timeout).here()
-
-
-class PublishesSync(ABC):
-    """The same for sync handlers and other threads: each call blocks until the answer is there."""
-
-    __slots__ = ()
-
-    @abstractmethod
-    def _through(self) -> Publishing:
-        """What carries out the next call."""
-
-    def publish_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
-        """Send one message and say where it is stored. Keywords and errors are those of `RocketApp.publish`."""
-        return self._through().sending(topic, body, options).blocking("publish")
-
-    def publish_many_sync(
-        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
-    ) -> list[SendResult]:
-        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
-        return self._through().sending_many(topic, items, options).blocking("publish_many")
-
-    def publish_one_way_sync(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
-        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
-        self._through().sending_one_way(topic, body, options).blocking("publish_one_way")
-
-    def request_sync(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
-        """Send one message and wait for what its handler answers. Raises NoReply: see `RocketApp.request`."""
-        return self._through().asking(topic, body, options).blocking("request")
-
-    def recall_sync(
-        self, topic: str | Topic[Any], handle: str, *, cluster: str | None = None, timeout: float | None = None
-    ) -> None:
-        """Take a delayed message back before its time. Raises NotRecalled: see `RocketApp.recall`."""
-        try:
-            self._through().recalling(topic, handle, cluster, timeout).blocking("recall")
-        except SendUnknown as error:
-            raise NotRecalled(error.topic, error.reason, perhaps=True) from None
-
-
-class Publisher(Publishes, PublishesSync):
-    """Publishes and asks: a RocketApp, a Client, a Context, or what a handler gets that asks for a Publisher.
-
-    In a handler the messages follow the handled one: they go to its cluster unless `cluster=` names another, and carry
-    its correlation id (property `rocketapp.correlation_id`; the first message's id is its own) unless `properties=` has
-    one. A batch has no single message to follow: it carries none.
-    """
-
-    __slots__ = ()
 
 
 class TopicPublisher(Generic[T]):

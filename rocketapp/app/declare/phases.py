@@ -31,7 +31,7 @@ from rocketapp.config.app import AppConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
-from rocketapp.hooks.manager import Hook, Plugins
+from rocketapp.hooks.manager import Plugins
 from rocketapp.hooks.specs import PROJECT
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.names import group_problem
@@ -74,24 +74,23 @@ def _choice(config: AppConfig) -> tuple[tuple[str, ...], ...]:
     return config.plugins, config.disabled_plugins, config.plugin_order
 
 
-def _methods(
-    hook: Hook, answer: Any, app_class: type, others: Mapping[str, Mapping[str, Any]]
-) -> Mapping[str, Callable[..., Any]]:
-    """What one plugin adds to the app. Raises PluginError for what cannot be added."""
-    if answer is None:
-        return {}
-    if not isinstance(answer, Mapping) or not all(isinstance(name, str) and callable(answer[name]) for name in answer):
-        raise PluginError(hook.plugin, f"app_methods returned {answer!r}: return functions by name, or None to decline")
-    for name in answer:
-        other = next((plugin for plugin, methods in others.items() if name in methods), None)
-        problem = None if other is None else f"plugin {other} adds: disable one"
-        if hasattr(app_class, name):
-            problem = f"{app_class.__name__} has already"
-        if not name.isidentifier() or name.startswith("_"):
-            problem = "is not a public name of a method"
-        if problem is not None:
-            raise PluginError(hook.plugin, f"app_methods names {name!r}, which {problem}")
-    return answer
+def _methods(plugins: Plugins, app: object) -> dict[str, tuple[str, Callable[..., Any]]]:
+    """What plugins add to the app: by name, each with its plugin. Raises PluginError for what cannot be added."""
+    found: dict[str, tuple[str, Callable[..., Any]]] = {}
+    for answer in plugins.ask("app_methods", app=app):
+        given = answer.value
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) and callable(given[name]) for name in given):
+            answer.refuse("functions by name")
+        for name in given:
+            problem = f"plugin {found[name][0]} adds: disable one" if name in found else None
+            if hasattr(type(app), name):
+                problem = f"{type(app).__name__} has already"
+            if not name.isidentifier() or name.startswith("_"):
+                problem = "is not a public name of a method"
+            if problem is not None:
+                raise PluginError(answer.plugin, f"app_methods names {name!r}, which {problem}")
+        found.update((name, (answer.plugin, function)) for name, function in given.items())
+    return found
 
 
 def _check_clusters(clusters: object, place: str) -> None:
@@ -160,7 +159,7 @@ class Declared:
             raise SetupError(place, f"plugins: {name_given!r} is a name: {mend}")
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
-        self._methods: dict[str, Mapping[str, Callable[..., Any]]] = {}
+        self._methods: dict[str, tuple[str, Callable[..., Any]]] | None = None
         self._methods_used: dict[str, str] = {}
         """Plugin -> the last of its methods that the app has used."""
         self._version, self._settings = version, settings
@@ -240,13 +239,12 @@ class Declared:
 
     def method(self, name: str, app: object) -> Callable[..., Any] | None:
         """The method that a plugin adds to the app under this name, or None. Raises PluginError."""
-        for hook in self.plugins.hooks("app_methods"):
-            if hook.plugin not in self._methods:
-                self._methods[hook.plugin] = _methods(hook, hook.call(app=app), type(app), self._methods)
-            if name in self._methods[hook.plugin]:
-                self._methods_used[hook.plugin] = name
-                return self._methods[hook.plugin][name]
-        return None
+        if self._methods is None:
+            self._methods = _methods(self.plugins, app)
+        plugin, method = self._methods.get(name, ("", None))
+        if method is not None:
+            self._methods_used[plugin] = name
+        return method
 
     @cached_property
     def tables(self) -> dict[str, type[Any]]:
