@@ -349,6 +349,7 @@ class Decoded(list[Any]):
 def _sift(messages: list[Any], decode: Get) -> tuple[Decoded, Outcomes]:
     """`decode` takes a message and returns its payload or raises DeadLetter."""
     good, bad = Decoded(), Outcomes()
+    payloads = good.payloads
     for message in messages:
         try:
             payload = decode(message)
@@ -356,7 +357,7 @@ def _sift(messages: list[Any], decode: Get) -> tuple[Decoded, Outcomes]:
             bad[message] = dead
         else:
             good.append(message)
-            good.payloads.append(payload)
+            payloads.append(payload)
     return good, bad
 
 
