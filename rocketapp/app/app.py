@@ -121,7 +121,7 @@ class RocketApp(TwoPhases, Subscribing):
         check_names("outgoing", options, SendOptions)
         through = self._through()
         message = replace(through.outgoing(topic, body, options), cluster=through.cluster_of(options))
-        self._declared.registry.check_cluster(message.cluster, place_of_call(), "outgoing: ")
+        self._declared.check_cluster(message.cluster, place_of_call(), "outgoing: ")
         in_use = self._declared.settings_in_use
         if problem := problem_of(message, inf if in_use is None else in_use.producer.max_message_bytes):
             raise SendRefused(message.topic, problem, True)
@@ -256,11 +256,11 @@ class RocketApp(TwoPhases, Subscribing):
 
     def _take(self, declaration: Declaration) -> None:
         self._may_declare("subscribe")
-        self._declared.registry.add(declaration.within(self._scope))
+        self._declared.add(declaration.within(self._scope))
 
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         self._may_declare("transaction")
-        self._declared.registry.check_cluster(transaction.cluster, transaction.place, "transaction: ")
+        self._declared.check_cluster(transaction.cluster, transaction.place, "transaction: ")
         transaction.join(self, prefix=prefix)
         refuse_twice(transaction, self._declared.transactions)
         self._declared.transactions.append(transaction)
@@ -284,4 +284,4 @@ class RocketApp(TwoPhases, Subscribing):
 
     def __repr__(self) -> str:
         state = "running" if self._alive() is not None else "not running"
-        return f"<RocketApp {self.name}: {len(self._declared.registry)} subscriptions, {state}>"
+        return f"<RocketApp {self.name}: {len(self._declared.handlers)} subscriptions, {state}>"

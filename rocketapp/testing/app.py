@@ -169,7 +169,7 @@ class _Tested:
     def handled_by(self, handler: Callable[..., Any]) -> list[Handled]:
         """Those of `handled` that this handler has done. Raises LookupError unless it is a handler of the app."""
         name, app = name_of_function(handler), self._stage.app
-        declared = declared_of(app).registry.declared(app.name, ConsumerConfig())
+        declared = declared_of(app).subscribed(app.name, ConsumerConfig())
         if name not in {one.subscription.handler_name for one in declared}:
             raise LookupError(f"{name} is not a handler of {app!r}")
         return [one for one in self.handled if one.handler == name]

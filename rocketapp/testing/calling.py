@@ -281,7 +281,7 @@ class _Unconnected:
         self.send: PublishCall = through(self.producer)
 
     def producer(self, cluster: str) -> Any:
-        self._declared.registry.check_cluster(cluster, "")
+        self._declared.check_cluster(cluster, "")
         return _Keeping(self._keep, cluster)
 
     def options(self, kind: type[Any]) -> Any:

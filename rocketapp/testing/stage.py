@@ -109,7 +109,7 @@ class Stage:
         return frozenset(one.topic for one in self._subscriptions())
 
     def _subscriptions(self) -> list[Subscription]:
-        declared = declared_of(self.app).registry.declared(self.group, self.settings.consumer)
+        declared = declared_of(self.app).subscribed(self.group, self.settings.consumer)
         return [one.subscription for one in declared]
 
     def address(self, cluster: str) -> str:
@@ -230,7 +230,7 @@ def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:
 
 def _is_idempotent(app: RocketApp) -> bool:
     """Whether a handler asks for it."""
-    declared = declared_of(app).registry.declared(app.name, ConsumerConfig())
+    declared = declared_of(app).subscribed(app.name, ConsumerConfig())
     return any(one.subscription.idempotent for one in declared)
 
 

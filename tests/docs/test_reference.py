@@ -88,7 +88,7 @@ def test_every_option_of_subscribe_is_listed_with_what_holds_without_it() -> Non
     @app.subscribe("orders")
     async def handle(message: Message) -> None: ...
 
-    (found,) = declared_of(app).registry.declared("shop", ConsumerConfig())
+    (found,) = declared_of(app).subscribed("shop", ConsumerConfig())
     for name in ("orderly", "batch", "start", "timeout", "retries", "concurrency"):
         value = getattr(found.subscription, name)
         shown = f'`"{value}"`' if isinstance(value, str) else f"`{value}`"

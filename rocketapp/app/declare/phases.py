@@ -20,7 +20,7 @@ from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, TopicChange
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.registry import Registry, with_policy
+from rocketapp.app.declare.registry import Taken, with_policy
 from rocketapp.app.payloads import Payloads, PluginCodec
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publisher, Publishing, Running
@@ -28,6 +28,7 @@ from rocketapp.app.settings import TABLES, Settings, check_tables, fields_of
 from rocketapp.app.sources import load_settings
 from rocketapp.app.user_code import HookFunction
 from rocketapp.config.app import AppConfig
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
@@ -150,7 +151,9 @@ class Declared:
             self.container, own and own[1], self.options, lambda: self.plugins, self.payloads
         )
         """Where handlers' arguments come from."""
-        self.registry: Registry = Registry(name, clusters, self.providers)
+        self.handlers: list[Declaration] = []
+        """Those that are enabled, as far as their code says what they are."""
+        self._taken = Taken()
         if isinstance(plugins, str) or not isinstance(plugins, Iterable):
             raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
         self._plugin_objects = list(plugins)
@@ -164,6 +167,40 @@ class Declared:
         """Plugin -> the last of its methods that the app has used."""
         self._version, self._settings = version, settings
         self._kept: dict[type[Any], Any] = {}
+
+    def add(self, declaration: Declaration) -> None:
+        """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
+        declaration.check()
+        self.check_cluster(declaration.options.get("cluster"), declaration.place)
+        if (publication := declaration.publication) is not None:
+            self.check_cluster(publication.options.get("cluster"), publication.place, "publishes: ")
+        one = declaration.read(self.providers).complete(self.name, ConsumerConfig())
+        if one.enabled:
+            self._taken.add(one.subscription)
+            self.handlers.append(one.kept())
+
+    def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
+        """Raises SetupError unless it is a cluster of the app, or the unnamed one."""
+        if cluster and cluster not in self.clusters:
+            known = ", ".join(sorted(self.clusters)) or "none"
+            raise SetupError(place, f"{what}cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
+
+    def subscribed(
+        self,
+        group: str,
+        consumer: ConsumerConfig,
+        policed: Callable[[Subscription], Subscription] = lambda one: one,
+    ) -> list[Declaration]:
+        """Every enabled handler with its complete subscription.
+
+        `group` is for those that name none. `policed`: gives subscriptions what plugins say of their failures. Raises
+        SetupError for handlers that contradict each other.
+        """
+        complete = [one.complete(group, consumer) for one in self.handlers]
+        found, taken = [replace(one, subscription=policed(one.subscription)) for one in complete], Taken()
+        for one in found:
+            taken.add(one.subscription)
+        return found
 
     def kept(self, kind: type[T]) -> T:
         """The one object of this class that belongs to the app; made at the first call."""
@@ -196,7 +233,8 @@ class Declared:
         for cached in ("plugins", "tables", "codecs"):
             self.__dict__.pop(cached, None)
         self.payloads.forget_plugins()
-        self.registry.forget_plugins()
+        # What fills arguments is found anew at the start.
+        self.handlers = [replace(one, arguments=None) for one in self.handlers]
 
     def found_plugins(self, config: AppConfig) -> list[Found]:
         """Every plugin that there is, also the disabled ones, in the order of finding them."""
@@ -441,4 +479,5 @@ def handlers_of(app: TwoPhases, settings: Settings, plugins: Plugins | None = No
     settings, declared = complete(app, settings), declared_of(app)
     hooks = (plugins or declared.plugins).hooks("failure_policy")
     policed = partial(with_policy, hooks=hooks, options=settings.options)
-    return declared.registry.handlers(settings.app.group or app.name, settings.consumer, policed)
+    found = declared.subscribed(settings.app.group or app.name, settings.consumer, policed)
+    return [one.resolved(declared.providers) for one in found]

@@ -1,4 +1,4 @@
-"""What is subscribed. Conflicts are found here, before anything starts, and both places are named.
+"""What handlers beside each other may subscribe. Conflicts are found here, before anything starts, with both places.
 
 One consumer serves one group of one cluster. Its handlers share a subscription per
 topic, so they must agree in what belongs to the topic (orderly, start, retries)
@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rocketapp.app.call.provided import Providers
-from rocketapp.app.declare.declaration import Declaration, retry_problem
+from rocketapp.app.declare.declaration import retry_problem
 from rocketapp.app.declare.options import option_problem
-from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.manager import Hook
 from rocketapp.model.policy import Override, Policy
@@ -29,13 +27,8 @@ _SHARED = ("orderly", "start", "retries", "mode", "commit")
 """What handlers of one topic and group agree in: it belongs to the topic's queues."""
 _REST = ""
 """Stands among the tags for every tag without a handler of its own. It cannot be `*`, which may be a tag."""
-_DEFAULTS = ConsumerConfig()
 UNNAMED = ""
 """The cluster of `--name-server`."""
-
-
-Policed = Callable[[Subscription], Subscription]
-"""A subscription -> the same with what plugins say of its failures."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,56 +40,7 @@ class ConsumedGroup:
     topics: tuple[ConsumedTopic, ...]
 
 
-class Registry:
-    """The declarations of one app."""
-
-    def __init__(self, app_name: str, clusters: Iterable[str], providers: Providers) -> None:
-        self._app_name, self._clusters, self._providers = app_name, frozenset(clusters), providers
-        self._entries: list[Declaration] = []
-        self._taken = _Taken()
-
-    def add(self, declaration: Declaration) -> None:
-        """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
-        declaration.check()
-        self.check_cluster(declaration.options.get("cluster"), declaration.place)
-        if (publication := declaration.publication) is not None:
-            self.check_cluster(publication.options.get("cluster"), publication.place, "publishes: ")
-        one = declaration.read(self._providers).complete(self._app_name, _DEFAULTS)
-        if one.enabled:
-            self._taken.add(one.subscription)
-            self._entries.append(one.kept())
-
-    def forget_plugins(self) -> None:
-        """The settings have chosen other plugins: what fills arguments is found anew at the start."""
-        self._entries = [replace(one, arguments=None) for one in self._entries]
-
-    def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
-        """Raises SetupError unless it is a cluster of the app, or the unnamed one."""
-        if cluster and cluster not in self._clusters:
-            known = ", ".join(sorted(self._clusters)) or "none"
-            raise SetupError(place, f"{what}cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def declared(self, group: str, consumer: ConsumerConfig, policed: Policed = lambda one: one) -> list[Declaration]:
-        """Every enabled handler with its complete subscription.
-
-        `group` is for those that name none. `policed`: gives subscriptions their policies. Raises SetupError for
-        handlers that contradict each other.
-        """
-        complete = [one.complete(group, consumer) for one in self._entries]
-        found, taken = [replace(one, subscription=policed(one.subscription)) for one in complete], _Taken()
-        for one in found:
-            taken.add(one.subscription)
-        return found
-
-    def handlers(self, group: str, consumer: ConsumerConfig, policed: Policed) -> list[Declaration]:
-        """The same with every argument known. Raises SetupError for one that is not when everything is imported."""
-        return [one.resolved(self._providers) for one in self.declared(group, consumer, policed)]
-
-
-class _Taken:
+class Taken:
     """What the subscriptions so far have taken: a new one is compared with its own topic's alone.
 
     Those of one topic and group agree in what `_SHARED` names, so that one of them speaks for all.

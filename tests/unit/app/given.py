@@ -91,5 +91,6 @@ def call_of(app: RocketApp, publishing: Publishing = NOWHERE, plugins: Plugins |
 
 
 def _all_bound(app: RocketApp, consumer: ConsumerConfig | None = None, group: str = "") -> list[Declaration]:
-    registry = declared_of(app).registry
-    return registry.handlers(group or app.name, consumer or ConsumerConfig(), lambda one: one)
+    declared = declared_of(app)
+    found = declared.subscribed(group or app.name, consumer or ConsumerConfig())
+    return [one.resolved(declared.providers) for one in found]

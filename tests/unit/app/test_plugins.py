@@ -131,8 +131,8 @@ def test_a_plugin_declares_on_the_app_once(folder: Path) -> None:
     app = RocketApp("shop", plugins=[Audit])
     for _ in range(2):
         settings = read_settings(app, {})
-    registry = declared_of(app).registry
-    assert [one.subscription.topic for one in registry.declared("shop", settings.consumer)] == ["audit"]
+    found = declared_of(app).subscribed("shop", settings.consumer)
+    assert [one.subscription.topic for one in found] == ["audit"]
     assert len(declared_of(app).lifecycle_hooks) == 1
 
 
@@ -160,7 +160,7 @@ def test_a_plugin_gives_the_app_a_method() -> None:
     def settle(message: Message) -> None: ...
 
     settings = read_settings(app, {})
-    found = [one.subscription for one in declared_of(app).registry.declared("shop", settings.consumer)]
+    found = [one.subscription for one in declared_of(app).subscribed("shop", settings.consumer)]
     assert [(one.topic, one.group) for one in found] == [("audit", "shop"), ("orders", "audit")]
     assert found[1].handler_name.endswith("settle")
 
@@ -222,7 +222,7 @@ def test_a_plugin_that_was_given_in_code_knows_its_app_before_anything_is_declar
     class Keeps:
         @hookimpl
         def app_made(self, app: RocketApp) -> None:
-            made.append((app.name, len(declared_of(app).registry)))
+            made.append((app.name, len(declared_of(app).handlers)))
 
     plugin = Keeps()
     shop, other = RocketApp("shop", plugins=[plugin]), RocketApp("other", plugins=[plugin, Other])
