@@ -30,7 +30,7 @@ from rocketapp.app.codecs import (
     name_of_type,
     without_none,
 )
-from rocketapp.app.places import is_async, is_generator, name_of_function, takes
+from rocketapp.app.places import function_problem
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.model.numbers import is_whole
@@ -183,11 +183,9 @@ class Payloads:
             raise SetupError(place, f"upcaster({kind.__qualname__}): a dict that is published has no version: {mend}")
         if not is_whole(version) or version < 1:
             raise SetupError(place, f"upcaster: version={version!r}: give the old version, a whole number from 1")
-        if not callable(upcast):
-            raise SetupError(place, f"upcaster decorates functions, and {upcast!r} cannot be called")
-        if is_async(upcast) or is_generator(upcast) or not takes(upcast, "members"):
+        if (problem := function_problem(upcast, "members", wanted="def")) is not None:
             wanted = "an upcaster is a plain function of the old members that returns the new ones"
-            raise SetupError(place, f"{wanted}: {name_of_function(upcast)} is not")
+            raise SetupError(place, f"{wanted}: {problem}")
         self._versions.setdefault(kind, Versions(kind)).add(version, upcast, place)
 
     def present_version(self, kind: type[Any]) -> int | None:

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from rocketapp.errors import SetupError
 from rocketapp.user_line import calling_frame
@@ -76,6 +76,25 @@ def is_generator(function: Callable[..., Any]) -> bool:
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await, seen through partials, objects and decorators."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(plain_function(function))
+
+
+def function_problem(function: Any, *arguments: str, wanted: Literal["async def", "def", ""] = "") -> str | None:
+    """Why this is no function that can be called with these arguments, by position; or None.
+
+    arguments: their names, for people; none: any. wanted: what kind of function; empty: either.
+    """
+    if not callable(function):
+        return f"{function!r} cannot be called"
+    if inspect.isclass(function):
+        return f"{function.__qualname__} is a class: give an instance of it, or a function"
+    name = name_of_function(function)
+    if is_generator(function):
+        return f"{name} is a generator: its code would never run; remove the yield"
+    if wanted and is_async(function) != (wanted == "async def"):
+        return f"make {name} {'an' if wanted == 'async def' else 'a plain'} `{wanted}`"
+    if arguments and not takes(function, *arguments):
+        return f"{name} cannot be called with ({', '.join(arguments)})"
+    return None
 
 
 F = TypeVar("F", bound=Callable[..., Any])

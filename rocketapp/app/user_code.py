@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from rocketapp.app.call.arguments import Argument, UnresolvedError, read_lifecycle_signature
 from rocketapp.app.call.provided import Part, Providers, async_call, getter, sync_call
-from rocketapp.app.places import is_async, name_of_function, place_of_function, plain_function
+from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function, plain_function
 from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.manager import Hook, Plugins
 from rocketapp.hooks.surface import Surface
@@ -100,25 +100,17 @@ def read_hook(
     hook: When, function: Callable[..., Any], app_class: type[Any], place: str, providers: Providers
 ) -> HookFunction:
     """Raises SetupError unless something fills its arguments: the app, a Publisher, the container or a plugin."""
-    if not callable(function):
-        raise SetupError(
-            place, f"{hook} decorates functions, and {function!r} cannot be called: write it without brackets"
-        )
     place = place_of_function(function, place)
-    _check_kind(hook, plain_function(function), place)
+    if hook != "lifespan" or not callable(function):
+        if (problem := function_problem(function)) is not None:
+            raise SetupError(place, f"{hook} decorates functions, and app.lifespan those with a yield: {problem}")
+    elif inspect.iscoroutinefunction(plain_function(function)):
+        raise SetupError(place, f"{_LIFESPAN_NEEDS}: put a yield where the app runs")
     what = f"an {hook} function" if hook != "lifespan" else "a lifespan"
     read = partial(read_lifecycle_signature, function, what, app_class, place, providers)
     with contextlib.suppress(UnresolvedError):
         read(is_last=False)
     return HookFunction(hook, function, place, read)
-
-
-def _check_kind(hook: When, plain: Any, place: str) -> None:
-    if hook == "lifespan":
-        if inspect.iscoroutinefunction(plain):
-            raise SetupError(place, f"{_LIFESPAN_NEEDS}: put a yield where the app runs")
-    elif inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
-        raise SetupError(place, f"{hook} functions cannot be generators: their code would never run; use app.lifespan")
 
 
 log: logging.Logger = logging.getLogger("rocketapp.app")

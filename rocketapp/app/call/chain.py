@@ -7,7 +7,6 @@ not there. Around a polled handler stand the wrappers that say so, and nothing e
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -16,7 +15,7 @@ from functools import partial
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
-from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, takes
+from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Predicate, Wrapper, Write
 from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
@@ -257,15 +256,10 @@ def _because(outcome: Any, error: Exception, handler: Wrapping, *, single: bool)
 
 def _wrapping(function: Any, names: tuple[str, str], what: str, place: str) -> Wrapping:
     """Raises SetupError unless it is a function of these two."""
-    wanted = f"{what} is a function of ({', '.join(names)})"
-    if not callable(function) or inspect.isclass(function):
-        raise SetupError(place, f"{wanted}, not {function!r}")
-    place = place_of_function(function, place)
-    if not takes(function, *names):
-        raise SetupError(place, f"{wanted}: {name_of_function(function)} is not")
-    if is_generator(function):
-        problem = "cannot be a generator: its code would never run; remove the yield"
-        raise SetupError(place, f"{what} {problem}")
+    if callable(function):
+        place = place_of_function(function, place)
+    if (problem := function_problem(function, *names)) is not None:
+        raise SetupError(place, f"{what} is a function of ({', '.join(names)}): {problem}")
     return Wrapping(function, place)
 
 

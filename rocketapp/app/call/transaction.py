@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar, Unpack
 
 from rocketapp.app.call.arguments import Argument, Kind, read_signature
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.places import is_async, name_of_function, place_of_function, takes
+from rocketapp.app.places import function_problem, name_of_function, place_of_function
 from rocketapp.app.publishing import PLAIN, Publisher
 from rocketapp.errors import SendRefused, SetupError
 from rocketapp.model.names import topic_problem
@@ -34,14 +34,12 @@ class Transaction(Generic[T]):
             raise SetupError(place, f"transaction: {problem}")
         if not isinstance(cluster, str):
             raise SetupError(place, f"transaction: cluster={cluster!r} is not a name: give a string")
-        if not callable(function) or not is_async(function):
-            raise SetupError(place, f"transaction decorates async functions: make {function!r} an `async def`")
         self.topic: str | Topic[T] = topic
         self.cluster: str = cluster
         self.name: str = name_of_function(function)
         self.place: str = place_of_function(function, place)
-        if not takes(function, "payload"):
-            raise SetupError(self.place, f"{self.name} takes one argument: what is published")
+        if (problem := function_problem(function, "payload", wanted="async def")) is not None:
+            raise SetupError(self.place, f"transaction decorates async functions of what is published: {problem}")
         self.function: Callable[[Any], Awaitable[bool]] = function
         self._prefix = ""
         self._home: Publisher | None = None
@@ -107,8 +105,8 @@ class Transaction(Generic[T]):
         place = place_of_function(function, self.place)
         if self._check is not None:
             raise SetupError(place, f"{self.name} has a check already, at {self._check_place}: one answers for all")
-        if not callable(function) or not is_async(function):
-            raise SetupError(place, f"a check is an async function: make {function!r} an `async def`")
+        if (problem := function_problem(function, wanted="async def")) is not None:
+            raise SetupError(place, f"a check is an async function: {problem}")
         self._check, self._check_place = function, place
         return function
 

@@ -6,7 +6,6 @@ wrongly for its handlers, at theirs. Contradictions between declarations are fou
 
 from __future__ import annotations
 
-import inspect
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +20,7 @@ from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.declare.options import INHERITED, POLLED, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import described
-from rocketapp.app.places import is_async, is_generator, name_of_function, place_of_function, plain_function
+from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function, plain_function
 from rocketapp.app.publishing import Publishing
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
@@ -117,14 +116,8 @@ class Declaration:
         An annotation that names something not defined yet is asked for again at the start, and refused then.
         """
         function, place = self.function, self.place_of_function
-        if not callable(function):
-            raise SetupError(place, f"a handler is a function, and {function!r} cannot be called")
-        if inspect.isclass(function):
-            raise SetupError(
-                self.place, f"a handler is a function, and {function.__qualname__} is a class: give an instance of it"
-            )
-        if is_generator(function):
-            raise SetupError(place, "a handler cannot be a generator: its code would never run; remove the yield")
+        if (problem := function_problem(function)) is not None:
+            raise SetupError(place, f"a handler is a function: {problem}")
         try:
             arguments = read_signature(
                 function,

@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypedDict, get_type_hints
 
 from rocketapp.app.call.chain import Scope
-from rocketapp.app.places import is_async, is_generator, name_of_function, takes
+from rocketapp.app.places import function_problem
 from rocketapp.app.settings import nearest
 from rocketapp.errors import SetupError
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, group_problem, topic_problem
@@ -61,15 +61,8 @@ def _filter_problem(name: str, value: object) -> str | None:
 
 
 def _key_problem(name: str, function: Any, wanted: str) -> str | None:
-    if not callable(function) or isinstance(function, type):
-        return f"{name}={function!r}: give {wanted}"
-    if is_async(function):
-        return f"{name}= is an async function: its answer is needed at once, make it a plain `def`"
-    if is_generator(function):
-        return f"{name}= is a generator: its code would never run; remove the yield"
-    if not takes(function, "message"):
-        return f"{name}= is called with the Message alone, and {name_of_function(function)} cannot be"
-    return None
+    problem = function_problem(function, "message", wanted="def")  # its answer is needed at once
+    return None if problem is None else f"{name}=: give {wanted}: {problem}"
 
 
 def _tags_problem(name: str, value: object) -> str | None:

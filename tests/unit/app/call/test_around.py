@@ -165,9 +165,12 @@ def test_a_middleware_without_the_handler_s_kind_is_refused_with_both_places(is_
 @pytest.mark.parametrize(
     ("function", "problem"),
     [
-        (5, r"a middleware is a function of \(message, call_next\), not 5"),
-        (lambda message: None, r"a middleware is a function of \(message, call_next\): .*<lambda> is not"),
-        (lambda message, call_next: (yield), "cannot be a generator: its code would never run"),
+        (5, r"a middleware is a function of \(message, call_next\): 5 cannot be called"),
+        (
+            lambda message: None,
+            r"a middleware is a function of \(message, call_next\): .*<lambda> cannot be called with \(message",
+        ),
+        (lambda message, call_next: (yield), "is a generator: its code would never run"),
     ],
 )
 def test_what_is_no_middleware_is_refused(function: Any, problem: str) -> None:

@@ -297,9 +297,9 @@ def test_old_versions_that_would_be_read_as_new_ones_are_refused_at_the_upcaster
 
     app = RocketApp("shop")
     with pytest.raises(SetupError, match="a dict that is published has no version: make it a msgspec Struct"):
-        app.upcaster(Row, version=1)(dict)
+        app.upcaster(Row, version=1)(lambda old: old)
     returns(app, Paid | Refunded)
-    app.upcaster(Paid, version=1)(dict)
+    app.upcaster(Paid, version=1)(lambda old: old)
     with pytest.raises(
         SetupError, match=r"no upcaster is used for a part of Paid \| Refunded: tell the types"
     ) as refused:
@@ -332,9 +332,9 @@ def test_upcasters_that_cannot_work_are_refused_with_their_line() -> None:
     app = RocketApp("shop")
     upcasting(app)
     for declare, problem in (
-        (lambda: app.upcaster(Order, version=1)(dict), "version 1 of Order has an upcaster already, at "),
-        (lambda: app.upcaster(Order, version=0)(dict), "a whole number from 1"),
-        (lambda: app.upcaster("Order", version=1)(dict), "give the class"),  # type: ignore[arg-type]
+        (lambda: app.upcaster(Order, version=1)(lambda old: old), "version 1 of Order has an upcaster already, at "),
+        (lambda: app.upcaster(Order, version=0)(lambda old: old), "a whole number from 1"),
+        (lambda: app.upcaster("Order", version=1)(lambda old: old), "give the class"),  # type: ignore[arg-type]
         (lambda: app.upcaster(Order, version=9)(lambda: {"id": 1}), "a plain function of the old members"),  # type: ignore[arg-type, misc]
     ):
         with pytest.raises(SetupError, match=problem) as caught:
@@ -342,7 +342,7 @@ def test_upcasters_that_cannot_work_are_refused_with_their_line() -> None:
         assert caught.value.place.startswith(f"{__file__}:")
     app = RocketApp("shop")
     returns(app, Order)
-    app.upcaster(Order, version=2)(dict)
+    app.upcaster(Order, version=2)(lambda old: old)
     with pytest.raises(SetupError, match="version 1 of Order has no upcaster: add it"):
         call_of(app)
 

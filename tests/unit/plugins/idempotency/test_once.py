@@ -304,7 +304,7 @@ async def _key(message: Message) -> str:
     [
         ("order_id", "give True, False, or a function that takes the Message and returns its key"),
         (str, "give True, False, or a function"),
-        (_key, "is an async function: its answer is needed at once"),
+        (_key, "a plain `def`"),
     ],
 )
 def test_what_is_no_key_function_is_refused_with_its_place(value: object, problem: str) -> None:
