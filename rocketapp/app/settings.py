@@ -12,7 +12,6 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rocketapp.config.app import AppConfig
@@ -115,7 +114,7 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if value is None and option.may_be_none:
         return None, None
     if option.kind is tuple:
-        return _ITEMS.get(option.item, partial(_tables, option.item))(value)
+        return _listed(option.item, value)
     if option.kind is bool and as_text is not None:
         value = _FLAGS.get(as_text.strip().lower(), value)
     if option.info.choices and isinstance(value, str):
@@ -131,26 +130,23 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     return value, bounds_problem(option.info, value)
 
 
-def _texts(value: Any) -> tuple[Any, str | None]:
-    """A list of texts; one text holds several with commas between, as a variable does."""
-    given = [part for one in value.split(",") if (part := one.strip())] if isinstance(value, str) else value
-    if not isinstance(given, list | tuple) or not all(isinstance(one, str) for one in given):
-        return value, f"{value!r} is not {_WORDS[tuple]}"
-    return tuple(map(str, given)), None
+_LISTS: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
+    str: ("texts", lambda one: isinstance(one, str)),
+    float: ("numbers", lambda one: type(one) in (int, float) and math.isfinite(one)),
+}
 
 
-def _numbers(value: Any) -> tuple[Any, str | None]:
-    if not isinstance(value, list | tuple) or not all(
-        type(one) in (int, float) and math.isfinite(one) for one in value
-    ):
-        return value, f"{value!r} is not a list of numbers"
-    return tuple(map(float, value)), None
-
-
-def _tables(kind: type[Any], value: Any) -> tuple[Any, str | None]:
-    """A list of tables: `[[table.key]]` in a file."""
-    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
-        return value, f"{value!r} is not a list of tables"
+def _listed(kind: Any, value: Any) -> tuple[Any, str | None]:
+    """A list: of texts, where one text holds several with commas between, as a variable does; of numbers; or of tables,
+    `[[table.key]]` in a file.
+    """
+    if kind is str and isinstance(value, str):
+        value = [part for one in value.split(",") if (part := one.strip())]
+    what, fits = _LISTS.get(kind, ("tables", lambda one: isinstance(one, Mapping)))
+    if not isinstance(value, list | tuple) or not all(map(fits, value)):
+        return value, f"{value!r} is not a list of {what}"
+    if kind in _LISTS:
+        return tuple(map(kind, value)), None
     fields, made = fields_of(kind), []
     for number, given in enumerate(value):
         options = {}
@@ -162,9 +158,6 @@ def _tables(kind: type[Any], value: Any) -> tuple[Any, str | None]:
                 return value, f"[{number}].{name}: {problem}"
         made.append(kind(**options))
     return tuple(made), None
-
-
-_ITEMS: Mapping[Any, Callable[[Any], tuple[Any, str | None]]] = {str: _texts, float: _numbers}
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
