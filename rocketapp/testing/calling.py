@@ -209,8 +209,10 @@ def _declared_handler(
         and topic in (None, one.subscription.topic)
         and group in (None, one.subscription.group)
     ]
-    if len(found) != 1:
-        known = ", ".join(f"{one.subscription.topic} in group {one.subscription.group}" for one in found)
+    # In several clusters it is the same handler, and here none of them is connected.
+    places = [(one.subscription.topic, one.subscription.group, one.subscription.tags) for one in found]
+    if len(set(places)) != 1:
+        known = ", ".join(f"{topic} in group {group}" for topic, group, _ in places)
         problem = f"subscribes {known}: choose one with topic= and group=" if found else f"is not a handler of {app!r}"
         raise LookupError(f"{getattr(function, '__qualname__', function)} {problem}")
     return found[0]

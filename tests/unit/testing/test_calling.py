@@ -122,6 +122,18 @@ async def test_a_function_that_is_no_handler_of_the_app_is_refused() -> None:
         await call(print, b"", app=RocketApp("shop"))
 
 
+async def test_a_handler_in_several_clusters_is_called_as_it_is() -> None:
+    app, published = RocketApp("shop", clusters={"eu": "192.0.2.1:9876"}), list[Published]()
+
+    @app.subscribe("orders")
+    @app.subscribe("orders", cluster="eu")
+    async def settle(message: Message, publisher: Publisher) -> None:
+        await publisher.publish("bills", message.body)
+
+    assert await call(settle, b"5", app=app, published=published) == Done()
+    assert [one.topic for one in published] == ["bills"]
+
+
 async def test_one_of_two_groups_that_a_handler_is_in_is_chosen() -> None:
     app, handled = RocketApp("shop"), list[str]()
 
