@@ -9,7 +9,7 @@ import pytest
 from rocketapp import Message
 from rocketapp.app import settings
 from rocketapp.app.settings import fields_of
-from tests.docs.java_settings import PAGE, of_java, with_tables
+from tests.docs.java_settings import PAGE, of_java, with_table
 
 TEXT = PAGE.read_text()
 OPTIONS = {f"{table}.{name}" for table, kind in settings.TABLES.items() for name in fields_of(kind)}
@@ -19,8 +19,8 @@ def section(title: str) -> str:
     return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
 
 
-def test_the_tables_of_settings_are_those_of_the_declarations() -> None:
-    assert with_tables(TEXT) == TEXT, "run: python -m tests.docs.java_settings"
+def test_the_table_of_settings_is_that_of_the_declarations() -> None:
+    assert with_table(TEXT) == TEXT, "run: python -m tests.docs.java_settings"
     names = [f"`{table}.{option.name}`" for table, option in of_java()]
     assert len(names) > 30
     assert [name for name in names if name not in TEXT] == []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp import RocketApp, plugin
+from rocketapp import RocketApp, plugin, testing
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.hooks import specs
 from rocketapp.hooks.surface import Surface
@@ -40,6 +40,13 @@ def test_every_member_of_the_surface_is_listed() -> None:
 def test_every_name_of_the_front_door_is_listed_once_and_no_other() -> None:
     rows = [line.split("|")[1] for line in NAMES.splitlines() if line.startswith("| `")]
     assert sorted(re.findall(r"`(\w+)`", " ".join(rows))) == sorted(plugin.__all__)
+
+
+def test_the_table_of_wishes_names_hooks_and_checks_that_are_there() -> None:
+    table = EXAMPLES.partition("## Which hook")[2].partition("\n\n")[2].partition("\n\n")[0]
+    named = re.findall(r"`(\w+)`", table)
+    assert len(named) > 10
+    assert [name for name in named if name not in HOOKS and not hasattr(testing, name)] == []
 
 
 @pytest.mark.parametrize("source", re.findall(r"```python\n(.*?)```", EXAMPLES, re.DOTALL))

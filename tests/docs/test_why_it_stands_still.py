@@ -142,7 +142,7 @@ def test_every_mend_of_doctor_is_on_the_page() -> None:
 def test_doctor_names_the_mend_that_the_page_has_for_a_reason() -> None:
     sections = [part.split("\n", 1) for part in re.split(r"^### ", PAGE.read_text(), flags=re.MULTILINE)[1:]]
     told = {reason: [mend for mend in _MENDS.values() if f"> `{mend}`" in text] for reason, text in sections}
-    assert sum(map(bool, told.values())) > 10
+    assert sum(map(bool, told.values())) > 7
     assert [reason for reason, mends in told.items() if mends and mend_of(reason, "") not in mends] == []
 
 
