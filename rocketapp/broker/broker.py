@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from rocketapp.broker.core import Core, ended
 from rocketapp.broker.delays import DelayService
@@ -466,12 +465,16 @@ class Broker:
 
     def _delete_below(self, below: Mapping[str, float]) -> None:
         """Delete what was stored of these topics before a position of the log. What fails is tried again."""
-        self._tasks.start(self._delete(below), "broker deletes topics")
 
-    def _delete_stored(self, topics: list[str]) -> Coroutine[Any, Any, None]:
+        async def delete(end: Awaitable[None]) -> None:
+            await end
+
+        self._tasks.start(delete(self._delete(below)), "broker deletes topics")
+
+    def _delete_stored(self, topics: list[str]) -> Awaitable[None]:
         return self._delete(dict.fromkeys(topics, math.inf))
 
-    def _delete(self, below: Mapping[str, float]) -> Coroutine[Any, Any, None]:
+    def _delete(self, below: Mapping[str, float]) -> Awaitable[None]:
         """From now on nothing of these topics is stored; what is returned ends when it is gone."""
         doomed = self._core.store.begin_delete(below)
         return self._flusher.end_delete(doomed, self._files.remove) if doomed else ended(self._core.save)

@@ -75,13 +75,16 @@ Tell = Callable[[StoreError | None], object]
 """Called when something is on disk, or with the error."""
 
 
-async def ended(begin: Callable[[Tell], None]) -> None:
-    """Begin what tells its end, and return when it does. Raises StoreError."""
-    end: asyncio.Future[StoreError | None] = asyncio.get_running_loop().create_future()
-    begin(lambda error: None if end.done() else end.set_result(error))
-    problem = await end
-    if problem is not None:
-        raise problem
+def ended(begin: Callable[[Tell], None]) -> asyncio.Future[None]:
+    """Begin what tells its end; what is returned ends then, or raises StoreError."""
+    end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def told(error: StoreError | None) -> None:
+        if not end.done():
+            end.set_result(None) if error is None else end.set_exception(error)
+
+    begin(told)
+    return end
 
 
 @dataclass(slots=True)
