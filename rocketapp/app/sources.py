@@ -29,6 +29,8 @@ _GROUPS = (("app", "group"), ("producer", "group"))
 """Options that are names; empty is the app's."""
 
 Tables = Mapping[str, type[Any]]
+_Layers = Mapping[str, Mapping[str, Any]]
+"""The tables of a file by what stands before their names: `production.`, or nothing."""
 
 
 class Given(NamedTuple):
@@ -78,17 +80,19 @@ def load_settings(
     known: dict[str, type[Any]] = {**TABLES, **(tables or {})}
     environment = environment_of(environ)
     read = _read_file(file)
+    layers = {} if read is None else _layers(read.raw, environment, known)
     given = [
         *_from_mapping(code, CODE, code_place),
-        *([] if read is None else _from_file(read, environment, known)),
+        *([] if read is None else _from_file(read, layers, environment, known)),
         *_from_environment(environ, known),
         *_from_mapping(overrides, "command line"),
     ]
     skipped = {one.table for one in given if one.table not in known} if only_known else passed_over
     made, sources = _made(given, known, skipped)
     own = {table: made.pop(table) for table in TABLES}
-    clusters = () if read is None else tuple(f"{read.place} {table}" for table in clusters_in(read.raw))
-    return Settings(**own, plugins=made, sources=sources, environment=environment, clusters=clusters)
+    place = Path(file or DEFAULT_FILE)
+    clusters = [f"{place} [{name}client]" for name, tables in layers.items() if _names_cluster(tables)]
+    return Settings(**own, plugins=made, sources=sources, environment=environment, clusters=tuple(clusters))
 
 
 def settings_in_code(code: Mapping[str, Mapping[str, Any]], place: str) -> Settings:
@@ -161,7 +165,7 @@ def _read_file(file: str | None) -> _File | None:
         raise ConfigError(f"{path}:{number}", f"is not TOML: {error}") from error
 
 
-def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
+def _from_file(file: _File, layers: _Layers, environment: str, known: Tables) -> Iterator[Given]:
     """Plain tables first, then those of the environments: `[default]`, `[global]` and the chosen one."""
     for name, content in file.raw.items():
         if isinstance(content, list) and name in known:
@@ -170,10 +174,13 @@ def _from_file(file: _File, environment: str, known: Tables) -> Iterator[Given]:
             having = [table for table, kind in known.items() if name in fields_of(kind)]
             mend = f"write it below {' or '.join(f'[{table}]' for table in having or known)}"
             raise ConfigError(file.place, f"key {name} stands outside of any table: {mend}")
-    plain, of_chosen, environments = _tables_of(file.raw, environment, known)
-    if (problem := environment_problem(environment, environments)) is not None:
-        raise ConfigError(file.place, problem)
-    for wanted, chosen in ((plain, None), (of_chosen, environment)):
+    # `development` needs no table: without the variable it is the environment of every file.
+    others = {name.removesuffix(".") for name in layers} - {"", *_FOR_ALL}
+    if others and environment not in (DEVELOPMENT, *_FOR_ALL, *others):
+        problem = f"has no table of the environment {environment!r} that {SWITCHER} names"
+        raise ConfigError(file.place, f"{problem}; {nearest(environment, others)}")
+    of_chosen = {table for name in (*_FOR_ALL, environment) for table in layers.get(f"{name}.", ())}
+    for wanted, chosen in ((layers[""].keys(), None), (of_chosen, environment)):
         if wanted:
             with _evaluating(file.place):
                 found = _dynaconf(file.text, chosen)
@@ -271,55 +278,27 @@ def environment_of(environ: Mapping[str, str]) -> str:
     return (environ.get(SWITCHER) or DEVELOPMENT).lower()
 
 
-def _tables_of(raw: Mapping[str, Any], chosen: str, known: Mapping[str, Any]) -> tuple[set[str], set[str], set[str]]:
-    """What the tables at the top of a file are; `known`: the tables of options.
-
-    Plain tables; tables of the chosen environment, and of those that always hold; the names of the environments that
-    have tables, without those that always hold.
-    """
-    plain, of_chosen, environments = set[str](), set[str](), set[str]()
-    for name, content in _tables(raw):
-        if name in (*_FOR_ALL, chosen):
-            of_chosen.update(table.lower() for table in content)
-        elif name in known or not _is_environment(content, known):
-            plain.add(name)
-        if name not in (*known, *_FOR_ALL) and _is_environment(content, known):
-            environments.add(name)
-    return plain, of_chosen, environments
+def _layers(raw: Mapping[str, Any], chosen: str, known: Tables) -> _Layers:
+    """What stands at the top of a file: tables of options below an empty name, those of environments below theirs."""
+    found: dict[str, dict[str, Any]] = {"": {}}
+    for name, content in raw.items():
+        if not isinstance(content, dict):
+            continue  # refused later
+        tables, layer = {table.lower(): options for table, options in content.items()}, name.lower()
+        if layer in (*_FOR_ALL, chosen) or (layer not in known and _is_environment(tables, known)):
+            found[f"{layer}."] = tables
+        else:
+            found[""][layer] = content
+    return found
 
 
-def environment_problem(chosen: str, environments: Set[str]) -> str | None:
-    """Why the chosen environment cannot be meant, if it cannot be.
-
-    `development` needs no table: without the variable it is the environment of every file.
-    """
-    if not environments or chosen in (DEVELOPMENT, *_FOR_ALL, *environments):
-        return None
-    return f"has no table of the environment {chosen!r} that {SWITCHER} names; {nearest(chosen, environments)}"
+def _names_cluster(tables: Mapping[str, Any]) -> bool:
+    """Whether one of them is `client`, and names a cluster."""
+    client = tables.get("client")
+    return isinstance(client, dict) and any(key.lower() == "name_server" and value for key, value in client.items())
 
 
-def clusters_in(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """Every table that names a cluster, whatever environment it belongs to: `[client]`, `[production.client]`."""
-    found = []
-    for name, content in _tables(raw):
-        if name == "client" and _names_cluster(content):
-            found.append("[client]")
-        found += [
-            f"[{name}.client]" for table, options in _tables(content) if table == "client" and _names_cluster(options)
-        ]
-    return tuple(found)
-
-
-def _names_cluster(options: Mapping[str, Any]) -> bool:
-    return any(key.lower() == "name_server" and value for key, value in options.items())
-
-
-def _tables(content: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((name.lower(), table) for name, table in content.items() if isinstance(table, dict))
-
-
-def _is_environment(content: Mapping[str, Any], known: Mapping[str, Any]) -> bool:
+def _is_environment(content: Mapping[str, Any], known: Tables) -> bool:
     """A table of tables, one of which we know."""
-    if not all(isinstance(table, dict) for table in content.values()):
-        return False
-    return not content or any(name.lower() in known for name in content)
+    are_tables = all(isinstance(table, dict) for table in content.values())
+    return are_tables and (not content or not known.keys().isdisjoint(content))
