@@ -20,19 +20,20 @@ Text = str | Callable[[], str]
 
 @dataclass(slots=True)
 class _Reason:
+    source: str
     kind: str
     text: Text
     tell_at: float
     told: bool = False
 
 
-OF_QUEUE, OF_LOCK, OF_RETRY, OF_PROBE, OF_WRITER = "queue", "lock", "retry", "probe", "writer"
+OF_QUEUE, OF_LOCK, OF_RETRY, OF_PAUSE, OF_WRITER = "queue", "lock", "retry", "pause", "writer"
 OF_FORWARD, OF_TURN, OF_ACK, OF_NACK, OF_CALL = "forward", "turn", "ack", "nack", "call"
 """The sources: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
-that wait to be sent back, of a paused topic that is probed with one message, what the writer of a sink says, what is
-said of messages that wait for another member, of those that wait for their turn after a death, of those that are
-handled and cannot be acknowledged, of failed ones that cannot be hidden until their retry, and of a queue that waits
-for a free call of its handler. That one is pulled all the same: its reason is told and shown beside another one.
+that wait to be sent back, of a pause, what the writer of a sink says, what is said of messages that wait for another
+member, of those that wait for their turn after a death, of those that are handled and cannot be acknowledged, of failed
+ones that cannot be hidden until their retry, and of a queue that waits for a free call of its handler. A pause is told
+and shown before all others. What waits for a call is pulled all the same: that is told and shown beside another reason.
 """
 
 CALL_PATIENCE = 10.0
@@ -69,7 +70,7 @@ class BlockedQueues:
         if known is not None and known.kind == kind:
             known.text = reason
         else:
-            reasons[source] = _Reason(kind, reason, self._now() + patience)
+            reasons[source] = _Reason(source, kind, reason, self._now() + patience)
         self._tell(queue, reasons)
 
     def corrected(self, queue: MessageQueue, why: str) -> None:
@@ -115,7 +116,9 @@ class BlockedQueues:
         """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
         told = [reason.kind for source, reason in reasons.items() if reason.told and source != OF_CALL]
         for source, reason in reasons.items():
-            is_hidden = source != OF_CALL and (reason.kind in told or any(kind != CONSEQUENCE for kind in told))
+            is_hidden = source not in (OF_CALL, OF_PAUSE) and (
+                reason.kind in told or any(kind != CONSEQUENCE for kind in told)
+            )
             if not reason.told and not is_hidden and self._now() >= reason.tell_at:
                 reason.told = True
                 self._told.add(queue)
@@ -128,8 +131,8 @@ def waits_for_call(handler: str, concurrency: int) -> str:
     return f"waits for a free call of handler {handler} (concurrency {concurrency})"
 
 
-def _rank(reason: _Reason) -> tuple[bool, bool]:
-    return not reason.told, reason.told and reason.kind == CONSEQUENCE
+def _rank(reason: _Reason) -> tuple[bool, bool, bool]:
+    return reason.source != OF_PAUSE, not reason.told, reason.told and reason.kind == CONSEQUENCE
 
 
 def _shown(text: Text) -> str:

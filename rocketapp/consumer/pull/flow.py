@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import CONSEQUENCE, OF_PROBE, BlockedQueues, Text
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_PAUSE, BlockedQueues, Text
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
@@ -226,7 +226,7 @@ class QueueFlow:
 class Gate:
     """What the loop of a queue passes before each request for messages: it is shut by a pause and by flow control.
 
-    Here is also said why the queue is blocked, and that it moves again; a pause is named before anything else.
+    Here is also said why the queue is blocked, and that it moves again.
     """
 
     def __init__(self, queue: MessageQueue, flow: QueueFlow, blocked: BlockedQueues) -> None:
@@ -234,8 +234,8 @@ class Gate:
         self._loop = asyncio.get_running_loop()
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
-        self.stopped: tuple[Text, str, float] | None = None
-        """Why it is blocked, apart from a pause: text, kind, patience."""
+        self.is_stopped: bool = False
+        """It is blocked, apart from a pause."""
 
     def __repr__(self) -> str:
         return f"<Gate of {self._queue}{': paused' * self.is_paused}>"
@@ -247,44 +247,29 @@ class Gate:
     def follow(self, pauses: Pauses, topics: Collection[str]) -> None:
         """The pauses have changed. `topics`: of which the queue has messages."""
         reason = pauses.reason_of_all(topics)
-        if reason is not None and pauses.probes(topics):
-            # It is pulled, and is blocked all the same.
-            self._blocked.because(self._queue, reason, source=OF_PROBE)
-            self._resume()
-            return
         if reason is None:
-            self._resume()
+            self._blocked.moving(self._queue, source=OF_PAUSE)
         else:
-            self._pause(reason)
-        self._blocked.moving(self._queue, source=OF_PROBE)
-
-    def _pause(self, reason: str) -> None:
-        if self._resumed is None:
-            self._resumed = self._loop.create_future()
-        self._blocked.because(self._queue, reason, kind=reason)
-
-    def _resume(self) -> None:
+            self._blocked.because(self._queue, reason, source=OF_PAUSE)
+        # For a probe it is pulled, and is blocked all the same.
+        if reason is not None and not pauses.probes(topics):
+            self._resumed = self._resumed or self._loop.create_future()
+            return
         # Of a retry queue some topics may still be paused, or none any more: other limits hold.
         self._flow.look_again()
         if self._resumed is not None:
             self._resumed.set_result(None)
             self._resumed = None
-            if self.stopped is None:
-                self.moves()
-            else:
-                self.stops(*self.stopped)
 
     def stops(self, reason: Text, kind: str, patience: float) -> None:
         """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
-        self.stopped = reason, kind, patience
-        if self._resumed is None:
-            self._blocked.because(self._queue, reason, kind=kind, patience=patience)
+        self.is_stopped = True
+        self._blocked.because(self._queue, reason, kind=kind, patience=patience)
 
     def moves(self) -> None:
         """Only a pause may still stop the queue."""
-        self.stopped = None
-        if self._resumed is None:
-            self._blocked.moving(self._queue)
+        self.is_stopped = False
+        self._blocked.moving(self._queue)
 
     async def passed(self) -> None:
         """Wait until the next request may be sent; room for its answer is reserved then."""

@@ -139,7 +139,7 @@ class Puller:
                 self._committer.arrived(self._offsets, self._carried)
             process_queue.broker_end, process_queue.answered_at = result.max_offset, now
         if is_master or result.min_offset <= process_queue.end_offset:
-            if self.gate.stopped is not None:
+            if self.gate.is_stopped:
                 self.gate.moves()
         else:
             broker_name, first = process_queue.message_queue.broker_name, result.min_offset

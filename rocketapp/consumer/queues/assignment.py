@@ -12,6 +12,7 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
+from rocketapp.consumer.blocked import OF_PAUSE
 from rocketapp.consumer.member import TRY_AGAIN, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
 from rocketapp.consumer.offsets.commits import Session
@@ -230,6 +231,7 @@ class Assignment(Owned):
         finally:
             committer.end(session)
             pauses.unwatch(self._pauses_of, self._look_at_pauses)
+            member.blocked.forget(self.queue, source=OF_PAUSE)
             flow.close()
             self._consuming = self.process_queue = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
