@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
@@ -20,7 +21,7 @@ from rocketapp.client.calls.pull import PullResult
 from rocketapp.client.calls.send import send_back
 from rocketapp.client.instance import ClientInstance
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.errors import BrokerError, ConnectionLostError, RocketAppError, TransportError
+from rocketapp.errors import BrokerError, ConnectionLostError, RequestTimeoutError, RocketAppError, TransportError
 from rocketapp.model.event import ReadFromSlave
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
@@ -47,9 +48,11 @@ LOST_DELAY = 0.1
 """Seconds until one whose connection was lost is sent again: dialling has waits of its own."""
 LOST_PATIENCE = 1.0
 """Seconds that a queue may be without its broker before it is told."""
+_SILENT_FOR = 30.0
+"""Seconds for which a slave is read in place of a master that did not answer although it is connected."""
 _BUSY_DELAY, _FULL_DELAY = 0.02, 1.0
 """Seconds to wait for a broker that is busy, and for one that holds too many requests (Java: the same)."""
-BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
+_BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _UNKNOWN_TO_BROKER = frozenset(
     {
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -130,25 +133,64 @@ class GroupOffsets(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Instead:
+    """A slave that is read in place of its master."""
+
+    broker_id: int
+    master_from: float
+    """When the master may be asked again."""
+    is_told: bool = False
+
+
 class Slaves:
     """The slaves of a cluster, as one group reads them."""
 
     def __init__(self, group: str, client: ClientInstance) -> None:
         self._group, self._client = group, client
-        self._reading: dict[str, set[MessageQueue]] = {}
+        self._instead: dict[str, _Instead] = {}
+        """By broker which slave is read in place of its master, for all queues."""
         self._stand_ins: dict[str, Connection] = {}
         """By broker what stood in for its master at the last look."""
 
     def __repr__(self) -> str:
-        return f"<Slaves {self._group}: {', '.join(sorted(self._reading)) or 'not read'}>"
+        return f"<Slaves {self._group}: {', '.join(sorted(self._instead)) or 'not read'}>"
 
-    def reader(self, broker_name: str, wanted: int) -> int:
-        """The copy to pull from when a broker suggested `wanted`."""
-        return replicas.reader(self._client.copies(broker_name).keys(), wanted)
+    def reader(self, broker_name: str, suggested: int) -> int:
+        """The copy to pull from: a slave in place of the master, otherwise the one that was suggested last."""
+        if (instead := self._instead.get(broker_name)) is not None:
+            return instead.broker_id
+        return suggested and replicas.reader(self._client.copies(broker_name).keys(), suggested)
 
-    def instead(self, broker_name: str) -> int | None:
-        """The slave to read while the master cannot be reached; None when no route names one."""
-        return next(iter(self._ids(broker_name)), None)
+    def are_instead(self, broker_name: str) -> bool:
+        """Whether a slave is read in place of this master."""
+        return broker_name in self._instead
+
+    def stand_in(self, broker_name: str, error: TransportError) -> bool:
+        """This master failed to answer: read a slave in its place; False when no route names one."""
+        if broker_name not in self._instead:
+            if not (slaves := self._ids(broker_name)):
+                return False
+            silent = _SILENT_FOR if isinstance(error, RequestTimeoutError) else 0.0
+            self._instead[broker_name] = _Instead(slaves[0], asyncio.get_running_loop().time() + silent)
+        return True
+
+    def answered(self, broker_name: str) -> None:
+        """The slave that stands in was read: told once. The master is read again as soon as it is connected."""
+        if not self.are_over(broker_name) and not (instead := self._instead[broker_name]).is_told:
+            instead.is_told = True
+            self._client.observe(ReadFromSlave(self._group, broker_name, instead.broker_id))
+
+    def are_over(self, broker_name: str, error: RocketAppError | None = None) -> bool:
+        """Whether the master is read again: it is connected, or the slave cannot be reached either."""
+        instead = self._instead[broker_name]
+        is_time = asyncio.get_running_loop().time() >= instead.master_from
+        if not isinstance(error, TransportError) and not (is_time and self.is_master_connected(broker_name)):
+            return False
+        del self._instead[broker_name]
+        if instead.is_told:
+            self._client.observe(ReadFromSlave(self._group, broker_name, MASTER_ID))
+        return True
 
     def connection(self, broker_name: str) -> Connection | None:
         """The connection to a slave, if the master is not connected and a slave is."""
@@ -176,23 +218,6 @@ class Slaves:
         route = self._client.routes.get(queue.topic)
         broker = None if route is None else route.broker(queue.broker_name)
         return None if broker is None or broker.master is not None else self.connection(queue.broker_name)
-
-    def begin(self, queue: MessageQueue, broker_id: int) -> None:
-        """This queue is read from a slave. Told once per broker."""
-        queues = self._reading.setdefault(queue.broker_name, set())
-        if not queues:
-            self._client.observe(ReadFromSlave(self._group, queue.broker_name, broker_id))
-        queues.add(queue)
-
-    def end(self, queue: MessageQueue) -> None:
-        """This queue is not read from a slave any more."""
-        queues = self._reading.get(queue.broker_name)
-        if queues is None or queue not in queues:
-            return
-        queues.discard(queue)
-        if not queues:
-            del self._reading[queue.broker_name]
-            self._client.observe(ReadFromSlave(self._group, queue.broker_name, MASTER_ID))
 
     def _ids(self, broker_name: str) -> list[int]:
         copies = self._client.copies(broker_name)
@@ -440,9 +465,9 @@ class Brokers(GroupOffsets):
         delay = self._config.pull_retry_delay
         if isinstance(error, ConnectionLostError):
             return min(LOST_DELAY, delay)
-        code = error.code if isinstance(error, BrokerError) else None
-        if code in BUSY:
+        if is_busy(error):
             return min(_BUSY_DELAY, delay)
+        code = error.code if isinstance(error, BrokerError) else None
         if code == ResponseCode.POLLING_FULL:
             return _FULL_DELAY
         if code in _UNKNOWN_TO_BROKER:
@@ -532,6 +557,11 @@ class Brokers(GroupOffsets):
             queue.broker_name,
         )
         await send_back(connection, request, timeout)
+
+
+def is_busy(error: RocketAppError) -> bool:
+    """Whether a broker has not looked at the request: it has too much to do, or may not be read."""
+    return isinstance(error, BrokerError) and error.code in _BUSY
 
 
 def _first_record(result: PullResult, queue: MessageQueue, offset: int = 0) -> Landmark | None:

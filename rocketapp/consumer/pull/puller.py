@@ -17,11 +17,11 @@ from typing import Any, Protocol
 from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.brokers import BUSY, LOST_DELAY, LOST_PATIENCE, AnotherQueueError, Slaves
+from rocketapp.consumer.brokers import LOST_DELAY, LOST_PATIENCE, AnotherQueueError, is_busy
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer, Session
 from rocketapp.consumer.pull.flow import Gate, QueueFlow
-from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError, TransportError
+from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
@@ -40,8 +40,6 @@ _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
 PULL_EXPIRES = 120.0
 """Seconds without a pull, though nothing forbids one, after which the loop counts as dead (Java: pullMaxIdleTime)."""
-_SILENT_FOR = 30.0
-"""Seconds for which a slave is read in place of a master that did not answer although it is connected."""
 
 
 class Puller:
@@ -68,7 +66,9 @@ class Puller:
         """The settings in force."""
         self._flow, self._committer, self._offsets = flow, committer, session
         self._now = asyncio.get_running_loop().time
-        self._copy = _Copy(process_queue.message_queue, member.brokers.slaves)
+        self._slaves, self._broker_name = member.brokers.slaves, process_queue.message_queue.broker_name
+        self._suggested = self._asked = MASTER_ID
+        """The copy that the master says to read, and the one that the pull under way asks."""
         self._carried: int | None = None
         """The offset that travels with the pull under way."""
         member.brokers.begins_session(process_queue.message_queue)
@@ -103,8 +103,6 @@ class Puller:
             return await self._pull_for_ever()
         except AnotherQueueError as other:
             return other.correction(self._queue.end_offset)
-        finally:
-            self._copy.to_master()
 
     async def _pull_for_ever(self) -> Correction:
         queue = self._queue.message_queue
@@ -120,7 +118,7 @@ class Puller:
             except AnotherQueueError:
                 raise
             except RocketAppError as error:
-                is_instead = self._copy.is_instead
+                is_instead = self._slaves.are_instead(self._broker_name)
                 patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
                 self.gate.stops(f"pull failed: {also}{error}", "pull failed", patience)
@@ -142,17 +140,23 @@ class Puller:
             if self.gate.is_stopped:
                 self.gate.moves()
         else:
-            broker_name, first = process_queue.message_queue.broker_name, result.min_offset
-            reason = f"pull failed: the slave of {broker_name} has no messages before offset {first}"
+            reason = f"pull failed: the slave of {self._broker_name} has no messages before offset {result.min_offset}"
             self.gate.stops(reason, "slave", LOST_PATIENCE)
-        self._copy.answered(result)
+        if self._slaves.are_instead(self._broker_name):
+            self._slaves.answered(self._broker_name)
+        else:
+            # A slave that calls an offset illegal may be behind: the master decides.
+            self._suggested = MASTER_ID if result.status == "illegal" else result.suggested_broker_id
 
     def _delay(self, error: RocketAppError) -> float:
         """Seconds until the next try, and what else may help."""
-        delay, was_instead = self._member.config.pull_retry_delay, self._copy.is_instead
-        if self._copy.failed(error):
-            return min(LOST_DELAY, delay)
-        if was_instead and isinstance(error, BrokerError) and error.code in BUSY:
+        delay, slaves, name = self._member.config.pull_retry_delay, self._slaves, self._broker_name
+        # The slave that a broker sent us to may be gone; the master says anew where to read.
+        self._suggested = MASTER_ID
+        if self._asked == MASTER_ID:
+            if isinstance(error, TransportError) and slaves.stand_in(name, error):
+                return min(LOST_DELAY, delay)
+        elif slaves.are_instead(name) and not slaves.are_over(name, error) and is_busy(error):
             return delay  # a slave that may not be read says the same, and goes on saying it
         return self._member.brokers.pause_after(error, self._queue.message_queue.topic)
 
@@ -179,10 +183,10 @@ class Puller:
     async def _take(self, result: PullResult) -> Correction | None:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
         queue, flow = self._queue, self._flow
-        is_master, interval = self._copy.is_master, 0.0
+        is_master, interval = self._asked == MASTER_ID, 0.0
         if is_master and result.status == "illegal":
             brokers = self._member.brokers
-            connection = await brokers.connection(queue.message_queue.broker_name)
+            connection = await brokers.connection(self._broker_name)
             return correct(
                 queue.end_offset,
                 next_offset=result.next_offset,
@@ -211,7 +215,7 @@ class Puller:
         is_empty = result.status != "found"
         del result
         self._coming = None
-        if is_empty and self._copy.is_instead:
+        if is_empty and self._slaves.are_instead(self._broker_name):
             # A slave holds no pull until there is a message: it answers at once.
             await asyncio.sleep(self._member.config.pull_retry_delay)
         if interval:
@@ -248,7 +252,7 @@ class Puller:
     async def _start(self, offset: int) -> asyncio.Future[Command]:
         """Send a pull. Raises AnotherQueueError."""
         member, queue = self._member, self._queue.message_queue
-        broker_id = self._copy.ask()
+        self._asked = broker_id = self._slaves.reader(self._broker_name, self._suggested)
         connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
         if connection is None:
             connection = await member.brokers.to_pull(queue, broker_id)
@@ -272,60 +276,3 @@ class Puller:
             broker_name=queue.broker_name,
         )
         return pull.start(connection, request, config.pull_timeout)
-
-
-class _Copy:
-    """The copy from which one queue is read."""
-
-    def __init__(self, queue: MessageQueue, slaves: Slaves) -> None:
-        self._queue, self._slaves = queue, slaves
-        self._now = asyncio.get_running_loop().time
-        self._next_id = self._asked_id = MASTER_ID
-        self.is_master: bool = True
-        """The pull under way asks the master."""
-        self.is_instead: bool = False
-        """A slave is read in place of the master, which cannot be reached."""
-        self._master_from = 0.0
-        """When the master may be asked again."""
-
-    def __repr__(self) -> str:
-        return f"<_Copy {self._queue}: {self._next_id}{' in place of its master' if self.is_instead else ''}>"
-
-    def ask(self) -> int:
-        """The id of the copy that is asked now."""
-        wanted = self._next_id
-        if wanted != MASTER_ID:
-            wanted = self._slaves.reader(self._queue.broker_name, wanted)
-        self._asked_id, self.is_master = wanted, wanted == MASTER_ID
-        return wanted
-
-    def answered(self, result: PullResult) -> None:
-        """Choose the copy to ask next."""
-        if not self.is_instead:
-            # A slave that calls an offset illegal may be behind: the master decides.
-            self._next_id = MASTER_ID if result.status == "illegal" else result.suggested_broker_id
-        elif self._now() >= self._master_from and self._slaves.is_master_connected(self._queue.broker_name):
-            self.to_master()
-        else:
-            self._slaves.begin(self._queue, self._asked_id)
-
-    def failed(self, error: RocketAppError) -> bool:
-        """Choose the copy to ask next; whether it is a slave in place of the master."""
-        # The slave that a broker sent us to may be gone; the master says anew where to read.
-        was_instead, was_master = self.is_instead, self.is_master
-        self.to_master()
-        if was_instead or not was_master or not isinstance(error, TransportError):
-            return False
-        slave = self._slaves.instead(self._queue.broker_name)
-        if slave is None:
-            return False
-        self._next_id, self.is_instead = slave, True
-        self._master_from = self._now() + _SILENT_FOR if isinstance(error, RequestTimeoutError) else 0.0
-        return True
-
-    def to_master(self) -> None:
-        """The next pull goes to the master."""
-        self._next_id = MASTER_ID
-        if self.is_instead:
-            self.is_instead = False
-            self._slaves.end(self._queue)

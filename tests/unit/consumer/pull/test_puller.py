@@ -16,7 +16,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.pull.puller import Puller
-from rocketapp.errors import ConnectError
+from rocketapp.errors import ConnectError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.flow_control import QueueLimits
@@ -101,11 +101,14 @@ class Refusing(Script):
 class Slaves:
     """Slaves that are asked when their master says so, and never in its place."""
 
-    def reader(self, broker_name: str, wanted: int) -> int:
-        return wanted
+    def reader(self, broker_name: str, suggested: int) -> int:
+        return suggested
 
-    def instead(self, broker_name: str) -> None:
-        return None
+    def are_instead(self, broker_name: str) -> bool:
+        return False
+
+    def stand_in(self, broker_name: str, error: TransportError) -> bool:
+        return False
 
 
 class Asked(Brokers):
