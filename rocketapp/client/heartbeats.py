@@ -70,12 +70,12 @@ class Heartbeats:
         version: int | None = connection.state
         return version
 
-    async def everywhere(self, *, dial: bool = True) -> frozenset[str]:
+    async def everywhere(self) -> frozenset[str]:
         """Send one heartbeat to every broker at once; return the addresses of those that accepted it."""
         beat = self._members.beat()
         if beat is None:
             return frozenset()
-        addresses = [each for each in self.addresses() if dial or self._pool.peek(each) is not None]
+        addresses = self.addresses()
         accepted = await asyncio.gather(*(self._one(address, beat) for address in addresses))
         return frozenset(compress(addresses, accepted))
 

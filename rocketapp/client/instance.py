@@ -223,9 +223,9 @@ class ClientInstance(PoolOwner):
         if self._members.remove_producer(group):
             await self._tell_leaving(producer_group=group)
 
-    async def heartbeat(self, *, dial: bool = True) -> frozenset[str]:
+    async def heartbeat(self) -> frozenset[str]:
         """Send a heartbeat to every known broker at once; return the addresses of those that accepted it."""
-        return await self._heartbeats.everywhere(dial=dial)
+        return await self._heartbeats.everywhere()
 
     # The whole cluster.
 
@@ -255,10 +255,6 @@ class ClientInstance(PoolOwner):
         """Names of the brokers whose master is at this address, as far as the routes say."""
         known = self._cache.brokers().items()
         return [name for name, addresses in known if addresses.get(MASTER_ID) == address]
-
-    def names_at(self, address: str) -> list[str]:
-        """Names of the brokers of which a copy, master or slave, is at this address."""
-        return [name for name, addresses in self._cache.brokers().items() if address in addresses.values()]
 
     def broker_address(self, broker_name: str, broker_id: int = MASTER_ID) -> str | None:
         """The address of this broker according to the known routes; None when no route names it."""

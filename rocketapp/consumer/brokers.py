@@ -502,11 +502,6 @@ class Brokers(GroupOffsets):
             raise TransportError(broker_name, f"not reached within {_MEMBERS_TIMEOUT:g} s") from None
         return await clients.member_list(connection, self._group, _MEMBERS_TIMEOUT)
 
-    async def greet(self) -> frozenset[str]:
-        """Send a heartbeat to every connected broker; the names of those that accepted it."""
-        accepted = await self._client.heartbeat(dial=False)
-        return frozenset(name for address in accepted for name in self._client.names_at(address))
-
     async def lock(
         self, broker_name: str, queues: Iterable[MessageQueue], *, owner: str | None = None
     ) -> set[MessageQueue]:

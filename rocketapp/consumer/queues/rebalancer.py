@@ -9,7 +9,7 @@ Every broker is asked once in a look, for all topics, and what they answer is un
 different times, and one that has just been restarted knows few of them: members that unite what they are told agree as
 soon as any broker has heard of a change. A broker that does not answer soon after the first good answer is not waited
 for: what it says later counts in the next look, which follows at once when it names others. A list without us is not
-acted on: that broker forgot us, or never heard of us. It is told who we are, and asked again.
+acted on: that broker forgot us, or never heard of us. It is told who we are, and asked again a second later.
 """
 
 from __future__ import annotations
@@ -54,7 +54,6 @@ Members hear of a change that much apart, so it has to fit between `RUN_ON` and 
 """
 
 _Question = asyncio.Task[list[str] | RocketAppError]
-_Asked = dict[str, _Question]
 
 
 class Rebalancer:
@@ -332,9 +331,7 @@ class MemberLists:
 
     def begin(self) -> None:
         """A new look begins: every broker is asked anew."""
-        self._first: _Asked = {}
-        self._second: _Asked = {}
-        self._greeting: asyncio.Task[frozenset[str]] | None = None
+        self._asked: dict[str, _Question] = {}
         self._late_before, self._late = self._late, {}
 
     def disturb(self, broker_name: str) -> None:
@@ -361,22 +358,15 @@ class MemberLists:
         names = [name for name in names if self._brokers.is_connected(name)] or names
         if not names:
             raise TransportError(topic, "none of its brokers is known")
-        members, may_act = await self._united(self._first, names)
-        if members and self._me not in members:
-            if self._greeting is None:
-                self._greeting = self._tasks.start(self._brokers.greet(), "heartbeat before a rebalance")
-            accepted = await self._greeting
-            names = [name for name in names if name in accepted]
-            if not names:
-                raise TransportError(topic, "its brokers do not accept our heartbeat; the present queues are kept")
-            members, may_act = await self._united(self._second, names)
-        if not members:  # a restarted broker, until heartbeats arrive
-            raise TransportError(topic, "its broker knows no member of the group; the present queues are kept")
+        members, may_act = await self._united(names)
+        if self._me not in members:  # a restarted broker, until heartbeats arrive
+            self._brokers.heartbeat_soon()
+            raise TransportError(topic, "its brokers do not know this member; the present queues are kept")
         return members if may_act else None
 
-    async def _united(self, asked: _Asked, names: Iterable[str]) -> tuple[frozenset[str], bool]:
+    async def _united(self, names: Iterable[str]) -> tuple[frozenset[str], bool]:
         """All members that are named soon, and whether a list with us in it may be acted on; raises without a list."""
-        questions = {self._ask(asked, name): name for name in names}
+        questions = {self._ask(name): name for name in names}
         lists: list[list[str]] = []
         problem: RocketAppError | None = None
         may_act, until, began = False, None, self._loop.time()
@@ -409,10 +399,10 @@ class MemberLists:
             if not members.issuperset(answer) or set(answer) != set(answer if before is None else before):
                 self._news.set()
 
-    def _ask(self, asked: _Asked, name: str) -> _Question:
-        if name not in asked:
-            asked[name] = self._tasks.start(self._answer(name), f"members at {name}")
-        return asked[name]
+    def _ask(self, name: str) -> _Question:
+        if name not in self._asked:
+            self._asked[name] = self._tasks.start(self._answer(name), f"members at {name}")
+        return self._asked[name]
 
     async def _answer(self, name: str) -> list[str] | RocketAppError:
         try:
