@@ -6,7 +6,8 @@ uncertain before its offset was read again. An offset that we sent, or a lower o
 on with the queue. A broker that does not answer keeps only its own queues uncertain.
 
 An interim owner may commit late. So after a lost connection only an offset counts that was read after a new list of
-members had been acted on: by then an interim owner has given the queue back. A lock proves as much.
+members had been acted on: by then an interim owner has given the queue back. Queues under a lock are not fenced: their
+lease says as much.
 """
 
 from __future__ import annotations
@@ -81,14 +82,14 @@ class Fencing:
             self._listed |= listed
         return bool(listed) or not was_confirmed
 
-    def begin(self, queue: MessageQueue, *, is_locked: bool) -> None:
+    def begin(self, queue: MessageQueue) -> None:
         """A session begins with an offset that was just read."""
-        if not self.verify(queue, self.era, is_locked=is_locked):
+        if not self.verify(queue, self.era):
             self.fenced.add(queue)
 
-    def verify(self, queue: MessageQueue, era: int, *, is_locked: bool = False) -> bool:
+    def verify(self, queue: MessageQueue, era: int) -> bool:
         """Its offset, asked for in this era, shows that it is ours; False when a disturbance came between."""
-        is_ours = era == self.era and (is_locked or self.is_listed(queue))
+        is_ours = era == self.era and self.is_listed(queue)
         if is_ours:
             self._verified.add(queue)
             self.fenced.discard(queue)

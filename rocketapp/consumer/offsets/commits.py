@@ -24,6 +24,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.fencing import Fencing, Unfenced
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.state.start_position import Correction
 from rocketapp.tasks import Tasks, is_set_by
 from rocketapp.wire.record import Message
 
@@ -61,36 +62,33 @@ class Session:
     """Under a lease, nothing is committed without it."""
     is_contested: bool
     """Another member lives, and may still commit what it ran as the previous owner."""
-    overtaken: asyncio.Future[AnotherQueueError | None] = field(
+    overtaken: asyncio.Future[Correction | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Done when nothing more of this session is committed: another member has gone on with the queue, or the broker has
-    another queue in its place."""
+    """Done when nothing more of this session is committed: another member has gone on with the queue, or the group goes
+    on elsewhere."""
     is_from_slave: bool = False
     """It began at the offset of a slave, which may be older than what the master will say when it is back."""
     is_ending: bool = False
     """It is being given away: a successor may go on with it at any time."""
     is_telling: bool = False
     """A commit is under way: a broker may do what a pull carries before it, so nothing travels beside it."""
-    read_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-    """When the offset was read last."""
+    read_at: float = -inf
+    """When the offset was read last, before a commit."""
     prompted_for: float = inf
     """When it is committed between the regular rounds."""
     prompted_offset: int = 0
     """What has to be told by then."""
-    is_fresh: bool = field(init=False)
-    """Without a lease: nothing was committed since the session began."""
+    careful_to: float = field(init=False)
+    """Until then the stored offset is read before ours is written: a previous owner may have written a higher one."""
     confirmed: int | None = field(init=False)
     """The offset that the store is known to hold."""
     sent: int = field(init=False)
     """The highest offset that we sent, whether it was answered or not."""
-    _careful_to: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.is_fresh = self.lease is None
         self.confirmed = self.sent = self.process_queue.commit_offset
-        is_contested = self.is_contested and self.lease is None
-        self._careful_to = self.read_at + (CAREFUL_FOR if is_contested else 0.0)
+        self.careful_to = inf if self.lease is None else -inf
 
     @property
     def queue(self) -> MessageQueue:
@@ -101,10 +99,6 @@ class Session:
         """What is finished, unless the store is known to hold it, or more: a previous owner may have told that."""
         offset = self.process_queue.commit_offset
         return offset if self.confirmed is None or offset > self.confirmed else None
-
-    def is_careful(self, now: float) -> bool:
-        """Whether the stored offset is read before ours is written: a previous owner may have written a higher one."""
-        return self.is_fresh or now < self._careful_to
 
     def found(self, offset: int) -> None:
         """A previous owner has committed this offset."""
@@ -208,7 +202,8 @@ class Committer:
         session = self.sessions[queue] = Session(process_queue, lease, is_contested)
         # Without its master a queue can only have begun at what a slave knows.
         session.is_from_slave = not self._store.is_connected(queue.broker_name)
-        self._fencing.begin(queue, is_locked=lease is not None)
+        if lease is None:
+            self._fencing.begin(queue)
         return session
 
     def end(self, session: Session) -> None:
@@ -228,7 +223,7 @@ class Committer:
         if not self._store.travels:
             return session.confirmed  # what the store holds
         now = self._loop.time()
-        if session.is_careful(now):
+        if now < session.careful_to:
             if self._wants_careful_commit(session, now):
                 self.commit_soon(session)
             return None
@@ -305,16 +300,9 @@ class Committer:
     # Uncertain queues.
 
     def _uncertain(self) -> list[Session]:
-        """Those that can be looked at: the lock of an orderly queue is asked for first, see `leases`."""
-        now = self._loop.time()
-        queues = self._fencing.fenced
-        # In the order of the sessions: that of a set differs from process to process.
-        fenced = [session for queue, session in self.sessions.items() if queue in queues] if queues else []
-        return [
-            session
-            for session in fenced
-            if (self._fencing.is_listed(session.queue) if session.lease is None else session.lease.held(now))
-        ]
+        """Those that can be looked at, in the order of the sessions: that of a set differs from process to process."""
+        queues, is_listed = self._fencing.fenced, self._fencing.is_listed
+        return [one for queue, one in self.sessions.items() if queue in queues and is_listed(queue)] if queues else []
 
     async def _look_at_uncertain(self) -> None:
         uncertain = self._uncertain()
@@ -330,21 +318,19 @@ class Committer:
 
     async def verify(self, session: Session) -> bool | None:
         """Read the offset: True when the queue is still ours, False when another member went on, None: not known."""
-        era = self._fencing.era
         try:
             await self._member.brokers.known_again(session.queue)
         except AnotherQueueError as other:
-            self._give_up(session, other)
+            self._failed(session, other)
             return None
         except RocketAppError:
             pass  # it is asked again before anything is committed
         try:
-            stored = await self._read(session.queue, _PATIENCE)
+            return await self._is_ours(session, _PATIENCE, is_early=False)
         except RocketAppError:
             return None
-        return self._compare(session, stored, era, is_early=False)
 
-    async def _read(self, queue: MessageQueue, timeout: float | None = None) -> int | None:
+    async def _read(self, queue: MessageQueue, timeout: float | None) -> int | None:
         """The stored offset. Raises RocketAppError.
 
         When the answer took long, the process may have stood still, and another member committed meanwhile: it is read
@@ -357,33 +343,35 @@ class Committer:
             stored = await self._store.committed(queue, timeout=timeout)
         return stored
 
-    def _compare(self, session: Session, stored: int | None, era: int, *, is_early: bool) -> bool | None:
-        """What a stored offset says that was asked for in this era of fencing; see `verify`.
+    async def _is_ours(self, session: Session, timeout: float | None, *, is_early: bool) -> bool | None:
+        """What the stored offset says; see `verify`. Raises RocketAppError.
 
         `is_early`: the previous owner may have committed after this session began.
         """
-        queue = session.queue
+        queue, era = session.queue, self._fencing.era
+        stored = await self._read(queue, timeout)
         if stored is not None and session.went_on(stored):
             if not (is_early or session.is_from_slave) or stored > session.process_queue.end_offset:
-                self._give_up(session)
+                self.give_up(session)
                 return False
             # The previous owner was not through when we began, or its slave knew an older offset. What it finished is
             # not delivered anew for that.
             session.found(stored)
         if self.sessions.get(queue) is not session:
             return None
-        if not self._fencing.verify(queue, era, is_locked=session.lease is not None):
+        if session.lease is None and not self._fencing.verify(queue, era):
             return None
         session.confirmed = stored
         session.is_from_slave = False
         return True
 
-    def _give_up(self, session: Session, other: AnotherQueueError | None = None) -> None:
+    def give_up(self, session: Session, correction: Correction | None = None) -> None:
+        """Another member has gone on with the queue, or the group goes on elsewhere."""
         if not session.is_ending:
             # The handlers of an ending session may finish; only nothing more is committed.
             self.end(session)
         if not session.overtaken.done():
-            session.overtaken.set_result(other)
+            session.overtaken.set_result(correction)
 
     # Commits.
 
@@ -392,7 +380,7 @@ class Committer:
         if self._unsent(session, now) is None:
             return False
         interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
-        return session.is_fresh or now >= session.read_at + interval
+        return now >= session.read_at + interval
 
     def _unsent(self, session: Session, now: float) -> int | None:
         """What may be committed now and is news; None when there is nothing."""
@@ -400,18 +388,21 @@ class Committer:
         if (offset := session.news) is None or process_queue.closed or session.overtaken.done():
             return None
         queue = process_queue.message_queue
-        is_ours = self.sessions.get(queue) is session and self._fencing.may_commit(queue, now)
-        return offset if is_ours and (lease is None or lease.held(now)) else None
+        is_ours = self._fencing.may_commit(queue, now) if lease is None else lease.held(now)
+        return offset if is_ours and self.sessions.get(queue) is session else None
 
     async def commit(self, session: Session) -> bool:
         """Commit with an answer; whether the broker holds what is finished."""
         now = self._loop.time()
-        is_careful = not session.is_ending and session.is_careful(now)
-        if is_careful and self._unsent(session, now) is not None and not await self._read_first(session):
-            return False
-        if session.is_ending:
-            return await self.commit_finally(session)
         try:
+            if not session.is_ending and now < session.careful_to and self._unsent(session, now) is not None:
+                session.read_at = now
+                if not await self._is_ours(session, None, is_early=True):
+                    return False
+                if session.careful_to == inf:
+                    session.careful_to = now + CAREFUL_FOR if session.is_contested else now
+            if session.is_ending:
+                return await self.commit_finally(session)
             await self._member.brokers.known_again(session.queue)
             # Only now: the question may have taken long, and a pull may have carried a higher one meanwhile.
             offset = self._unsent(session, self._loop.time())
@@ -421,19 +412,6 @@ class Committer:
         except RocketAppError as error:
             self._failed(session, error)
             return False
-        return True
-
-    async def _read_first(self, session: Session) -> bool:
-        """Read the offset, so that ours lowers none; whether ours may be written."""
-        session.read_at, era = self._loop.time(), self._fencing.era
-        try:
-            stored = await self._read(session.queue)
-        except RocketAppError as error:
-            self._failed(session, error)
-            return False
-        if not self._compare(session, stored, era, is_early=True):
-            return False
-        session.is_fresh = False
         return True
 
     async def commit_finally(self, session: Session) -> bool:
@@ -479,7 +457,7 @@ class Committer:
         await self._member.brokers.known_again(session.queue)
         stored = await self._read(session.queue, _PATIENCE)
         if session.went_on(stored):
-            self._give_up(session)
+            self.give_up(session)
             return True
         offset = session.process_queue.commit_offset
         if stored is not None and stored >= offset:
@@ -501,7 +479,8 @@ class Committer:
 
     def _failed(self, session: Session, error: RocketAppError, *, is_last: bool = False) -> None:
         if isinstance(error, OvertakenError | AnotherQueueError):
-            self._give_up(session, error if isinstance(error, AnotherQueueError) else None)
+            end = session.process_queue.end_offset
+            self.give_up(session, error.correction(end) if isinstance(error, AnotherQueueError) else None)
             return
         offset = session.process_queue.commit_offset
         self._member.observe(CommitFailed(self._member.name, session.queue, offset, str(error), is_last))

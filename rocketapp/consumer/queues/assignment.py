@@ -73,8 +73,8 @@ class Assignment(Owned):
         self._handed_over = self._is_contested = handed_over
         self._cutting: asyncio.TimerHandle | None = None
         self._starts_no_more = False
-        self._moved: asyncio.Future[Correction] = self._loop.create_future()
-        """Done when an operator has moved the group, until the new offset is committed."""
+        self._moved: Correction | None = None
+        """Where an operator has moved the group, until that is committed."""
         self._consuming: _Consuming | None = None
         """Of the present session, until it ends."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
@@ -113,27 +113,24 @@ class Assignment(Owned):
 
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset: nothing of the present session is committed any more."""
-        if self._moved.done():
-            self._moved = self._loop.create_future()
-        self._moved.set_result(Correction(offset, f"an operator moved the group to offset {offset}"))
+        self._moved = Correction(offset, f"an operator moved the group to offset {offset}")
         if self._consuming is not None:
-            self._committer.end(self._consuming.session)
+            self._committer.give_up(self._consuming.session, self._moved)
         if self.is_ending:
             # At once: the next owner hears of it too, and goes on from there.
             self._member.tasks.start(self._commit_move(), f"move {self.queue}")
 
     async def _commit_move(self) -> None:
         """Raises RocketAppError; it is tried again then, before anything else is pulled."""
-        moved = self._moved
-        if moved.done():
+        if (moved := self._moved) is not None:
             if not self.is_ending:
                 # Another member may have had it since our last session.
                 await self._store.take(self.queue)
             # The offset is one of the queue that is there now: no landmark of another is stored with it.
             self._member.brokers.begins_anew(self.queue)
-            await self._store.commit(self.queue, moved.result().offset)
+            await self._store.commit(self.queue, moved.offset)
             if self._moved is moved:  # otherwise another one came meanwhile
-                self._moved = self._loop.create_future()
+                self._moved = None
 
     def pull_anew(self) -> None:
         """What its pulls ask for has changed: discard the one under way."""
@@ -175,7 +172,7 @@ class Assignment(Owned):
                 process_queue = self._mode.new_queue(self.queue, offset, next(self._member.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)
-                if self._moved.done():
+                if self._moved is not None:
                     await self._commit_move()
                 elif correction is not None and not self.is_ending:
                     self._member.blocked.corrected(queue, correction.reason)
@@ -244,16 +241,10 @@ class Assignment(Owned):
         self._silent = self._loop.create_future()
         pulling = self._member.tasks.start(consuming.puller.run(), f"pull {self.queue}")
         try:
-            moved, others = self._moved, [] if lock is None else [lock.lost]
-            await self._wait(
-                pulling, consuming.session.overtaken, consuming.delivery.over, self._silent, moved, *others
-            )
-            if moved.done():
-                return moved.result()
-            overtaken = consuming.session.overtaken
-            if overtaken.done() and (other := overtaken.result()) is not None:
-                return other.correction(consuming.session.process_queue.end_offset)
-            return pulling.result() if pulling.done() else None
+            overtaken, others = consuming.session.overtaken, [] if lock is None else [lock.lost]
+            await self._wait(pulling, overtaken, consuming.delivery.over, self._silent, *others)
+            ended = next((each for each in (overtaken, pulling) if each.done()), None)
+            return None if ended is None else ended.result()
         finally:
             pulling.cancel()
 

@@ -46,19 +46,12 @@ def test_after_a_lost_connection_an_offset_counts_that_was_read_after_a_list_tha
     assert fencing.verify(OTHER, fencing.era)
 
 
-def test_a_lock_that_was_granted_anew_needs_no_list() -> None:
-    fencing = owner()
-    fencing.lost("a", 1.0)
-    assert fencing.verify(ONE, fencing.era, is_locked=True)
-    assert fencing.may_commit(ONE, 1.0)
-
-
 def test_a_session_that_begins_before_the_list_is_in_doubt() -> None:
     fencing = owner()
     fencing.lost("a", 1.0)
     fencing.forget(ONE)
     assert not fencing.fenced
-    fencing.begin(ONE, is_locked=False)
+    fencing.begin(ONE)
     assert fencing.fenced == {ONE} and not fencing.may_commit(ONE, 1.0)
 
 
@@ -123,7 +116,7 @@ def test_what_is_trusted_was_verified_after_every_disturbance_of_its_own(steps: 
 
 def test_a_member_that_keeps_its_offsets_itself_is_never_in_doubt() -> None:
     fencing = Unfenced(0.0)
-    fencing.begin(ONE, is_locked=False)
+    fencing.begin(ONE)
     fencing.lost(ONE.broker_name, 1.0)
     assert not fencing.beat(1000.0)
     assert fencing.may_commit(ONE, 2000.0)
