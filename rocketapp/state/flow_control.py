@@ -9,7 +9,7 @@ pulls under way, as far as brokers have something to answer. A topic may pull wh
 less than what is free. So one topic whose handlers hang uses at most half of the budget, two
 use a third each, and the others always have room. A topic that holds nothing may always pull
 once, also when others hold more than the budget: it never waits for their handlers. Of those
-that wait, the emptiest topic goes first, and in it the emptiest queue.
+that wait, the emptiest topic goes first, and in it the queue that has waited longest.
 
 Every change costs a few additions; only `recount_all` looks at all queues.
 """
@@ -125,8 +125,8 @@ class _Topic:
         """An answer came since `recount_all` looked last."""
         self.answered_at: float = float("-inf")
         """When `recount_all` last saw that answers come."""
-        self.waiting: list[tuple[int, int, QueueAccount]] = []
-        """Sorted: bytes held, number, account."""
+        self.waiting: dict[QueueAccount, None] = {}
+        """In the order in which they came."""
         self.place: tuple[int, int, _Topic] | None = None
         """Its entry among the topics that wait."""
 
@@ -134,7 +134,7 @@ class _Topic:
 class QueueAccount:
     """The bytes of one process queue, as the budget counts them."""
 
-    __slots__ = ("held", "is_at_end", "number", "place", "queue", "reserved", "reserved_at", "topic")
+    __slots__ = ("held", "is_at_end", "number", "queue", "reserved", "reserved_at", "topic")
 
     def __init__(self, number: int, topic: _Topic, queue: Unfinished) -> None:
         self.number: int = number
@@ -146,8 +146,6 @@ class QueueAccount:
         self.reserved_at: float = 0.0
         self.is_at_end: bool = False
         """The last answer reached the end of the queue: the broker will hold the next pull, which reserves nothing."""
-        self.place: tuple[int, int, QueueAccount] | None = None
-        """Its entry among the queues of its topic that wait."""
 
     def __repr__(self) -> str:
         return f"<QueueAccount {self.queue!r}: {self.held} held, {self.reserved} reserved>"
@@ -274,17 +272,13 @@ class MemoryBudget:
 
     def wait(self, account: QueueAccount) -> None:
         """It wants to pull as soon as there is room."""
-        if account.place is None:
-            account.place = account.held, account.number, account
-            insort(account.topic.waiting, account.place)
-            self._place(account.topic)
+        account.topic.waiting[account] = None
+        self._place(account.topic)
 
     def stop_waiting(self, account: QueueAccount) -> None:
         """It does not want to pull any more. Nothing happens if it did not wait."""
-        if account.place is not None:
-            waiting = account.topic.waiting
-            del waiting[bisect_left(waiting, account.place)]
-            account.place = None
+        if account in account.topic.waiting:
+            del account.topic.waiting[account]
             self._place(account.topic)
 
     def grant(self, now: float) -> QueueAccount | None:
@@ -294,7 +288,7 @@ class MemoryBudget:
         topic = self._waiting[0][2]
         if not self._has_room(topic):
             return None  # and the others that wait use more
-        account = topic.waiting[0][2]
+        account = next(iter(topic.waiting))
         self.stop_waiting(account)
         self._reserve(account, now)
         return account
@@ -320,11 +314,6 @@ class MemoryBudget:
         self.held += held
         self.used += held + reserved
         if topic.waiting:
-            if held and account.place is not None:
-                waiting = topic.waiting
-                del waiting[bisect_left(waiting, account.place)]
-                account.place = account.held, account.number, account
-                insort(waiting, account.place)
             self._place(topic)
 
     def _place(self, topic: _Topic) -> None:
@@ -333,5 +322,5 @@ class MemoryBudget:
             del self._waiting[bisect_left(self._waiting, topic.place)]
             topic.place = None
         if topic.waiting:
-            topic.place = topic.used, topic.waiting[0][1], topic
+            topic.place = topic.used, next(iter(topic.waiting)).number, topic
             insort(self._waiting, topic.place)

@@ -218,7 +218,7 @@ def test_what_was_finished_without_a_report_is_found_by_looking_at_all() -> None
     assert budget.reserve(other.account, 0.0)
 
 
-def test_of_those_that_wait_the_emptiest_topic_goes_first_and_in_it_the_emptiest_queue() -> None:
+def test_of_those_that_wait_the_emptiest_topic_goes_first_and_in_it_the_first_that_came() -> None:
     budget = MemoryBudget(100)
     full, half, empty, lone = Queue(budget, "t"), Queue(budget, "t"), Queue(budget, "t"), Queue(budget, "u")
     full.holder.size, half.holder.size, lone.holder.size = 70, 20, 60
@@ -231,7 +231,7 @@ def test_of_those_that_wait_the_emptiest_topic_goes_first_and_in_it_the_emptiest
         budget.recount(queue.account)
     granted = [budget.grant(0.0) for _ in range(4)]
     # u holds 14 and t 15; with the 10 that are reserved for lone, u is not the emptiest any more.
-    assert granted == [lone.account, empty.account, half.account, full.account]
+    assert granted == [lone.account, full.account, half.account, empty.account]
 
 
 def test_a_queue_does_not_overtake_those_of_its_topic_that_wait() -> None:

@@ -87,9 +87,9 @@ async def test_a_queue_without_room_goes_on_at_once_when_one_that_waits_has_fini
     await settled()
     full.finish()
     await settled()
-    # There is room for one pull, and the emptier queue gets it.
-    assert [each.done() for each in waiting] == [False, True]
-    waiting[0].cancel()
+    # There is room for one pull, and the queue that came first gets it.
+    assert [each.done() for each in waiting] == [True, False]
+    waiting[1].cancel()
 
 
 @in_virtual_time
