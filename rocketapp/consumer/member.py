@@ -259,13 +259,13 @@ class Limits:
 
 
 class GroupStats:
-    """The counters of a group: one set per handler, and one per topic for messages that match no handler."""
+    """The counters of a group: those of each handler, and of each topic."""
 
     def __init__(self, handlers: Iterable[Handler]) -> None:
         self.handlers: tuple[Handler, ...] = tuple(handlers)
         """Each carries its own counters."""
-        self.unmatched: dict[str, HandlerStats] = {}
-        """By topic, of messages that no handler subscribes to."""
+        self.unmatched: Counter[str] = Counter()
+        """By topic the messages that no handler subscribes to."""
         self.forwarded: int = 0
         """Messages that other members have done."""
         self.pulls: int = 0
@@ -278,8 +278,9 @@ class GroupStats:
 
     def count_unmatched(self, topic: str, count: int) -> None:
         """`count` messages of this topic were finished because no handler subscribes to their tag."""
-        self.unmatched.setdefault(topic, HandlerStats()).unmatched += count
+        self.unmatched[topic] += count
 
     def total(self) -> HandlerStats:
         """The sum of all counters."""
-        return sum((*(handler.stats for handler in self.handlers), *self.unmatched.values()), HandlerStats())
+        unmatched = HandlerStats(unmatched=self.unmatched.total())
+        return sum((handler.stats for handler in self.handlers), unmatched)

@@ -6,6 +6,7 @@ Nothing here is counted per message: counters are read, once a second and when s
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
@@ -71,10 +72,8 @@ class Figures:
         self._commits, self._leases, self._redelivery = commits, leases, redelivery
         self._check, self._slow_calls = check, SlowCalls(member, modes, redelivery)
         self._now = asyncio.get_running_loop().time
-        self._reported = [0 for _ in member.stats.handlers]
-        """What was reported of each handler."""
-        self._reported_unmatched: dict[str, int] = {}
-        """What was reported of each topic."""
+        self._reported: Counter[object] = Counter()
+        """What was reported of each handler, and of each topic."""
         self._progress: dict[MessageQueue, tuple[int, int, float]] = {}
         """By queue: end, unfinished messages, and since when they are the same."""
         self._waiting: set[MessageQueue] = set()
@@ -104,15 +103,17 @@ class Figures:
         self._tell_of_calls()
         member.blocked.tell()
         for index, handler in enumerate(member.stats.handlers):
-            handled = handler.stats.handled
-            if count := handled - self._reported[index]:
-                self._reported[index] = handled
+            if count := self._news(index, handler.stats.handled):
                 member.observe(Handled(member.name, handler.name, handler.subscription.topic, count))
-        for topic, stats in member.stats.unmatched.items():
-            if count := stats.unmatched - self._reported_unmatched.get(topic, 0):
-                self._reported_unmatched[topic] = stats.unmatched
+        for topic, unmatched in member.stats.unmatched.items():
+            if count := self._news(topic, unmatched):
                 member.observe(Unmatched(member.name, topic, count))
         self._slow_calls.look()
+
+    def _news(self, of: object, total: int) -> int:
+        """How much of this total was not reported yet."""
+        count, self._reported[of] = total - self._reported[of], total
+        return count
 
     def _note_progress(self) -> None:
         """Note which queues have finished messages since the last look: no message pays for it."""
@@ -199,7 +200,7 @@ class Figures:
                 )
                 for each in member.stats.handlers
             ),
-            unmatched={topic: stats.unmatched for topic, stats in member.stats.unmatched.items()},
+            unmatched=dict(member.stats.unmatched),
             roll_out=self._check.text,
             forwarded=member.stats.forwarded,
             queues=tuple(
