@@ -8,7 +8,7 @@ A subscription of another kind than tags cannot be united with others: it is com
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
@@ -186,36 +186,28 @@ class Others:
     """Which members want messages that we have no handler for."""
 
     def __init__(self, mine: Wants, kinds: Iterable[MemberKind]) -> None:
-        self._by_topic: dict[str, tuple[dict[bytes, list[MemberKind]], list[MemberKind]]] = {}
-        for kind in kinds:
-            for topic, data in kind.wants.items() if kind.wants is not None and kind.wants is not mine else ():
-                own = mine.get(topic)
-                if data.expression_type != TAGS or (own is not None and _meaning(own) == _meaning(data)):
-                    continue
-                named, rest = self._by_topic.setdefault(topic, ({}, []))
-                for tag in data.tags:
-                    named.setdefault(tag.encode(), []).append(kind)
-                if not data.tags:
-                    rest.append(kind)
+        self._mine = mine
+        self._kinds = [(kind, kind.wants) for kind in kinds if kind.wants is not None and kind.wants is not mine]
 
     def name(self, topic: str, tag: bytes | None) -> bool:
         """Whether any member subscribes this very tag, and not all tags."""
-        return topic in self._by_topic and tag in self._by_topic[topic][0]
+        return any(data.tags for _, data in self._wanting(topic, tag))
 
     def are_wanting(self, topic: str, tag: bytes | None) -> bool:
         """Whether any member wants it."""
-        return bool(self._kinds(topic, tag))
+        return any(True for _ in self._wanting(topic, tag))
 
     def takers(self, topic: str, tag: bytes | None) -> list[str]:
         """The client ids of the members that want a message of this topic and tag, which no handler of ours takes.
 
         Sorted: every owner of a queue asks the same member first, which calls its handler once.
         """
-        return sorted(chain.from_iterable(kind.members for kind in self._kinds(topic, tag)))
+        return sorted(chain.from_iterable(kind.members for kind, _ in self._wanting(topic, tag)))
 
-    def _kinds(self, topic: str, tag: bytes | None) -> Sequence[MemberKind]:
-        known = self._by_topic.get(topic)
-        if known is None:
-            return ()
-        named, rest = known
-        return named.get(tag, []) + rest if tag is not None else rest
+    def _wanting(self, topic: str, tag: bytes | None) -> Iterator[tuple[MemberKind, SubscriptionData]]:
+        own, name = self._mine.get(topic), None if tag is None else tag.decode("utf-8", "replace")
+        for kind, wants in self._kinds:
+            data = wants.get(topic)
+            is_alike = data is None or data.expression_type != TAGS or (own and _meaning(own) == _meaning(data))
+            if data is not None and not is_alike and (not data.tags or name in data.tags):
+                yield kind, data
