@@ -33,7 +33,7 @@ OF_FORWARD, OF_TURN, OF_ACK, OF_NACK, OF_CALL = "forward", "turn", "ack", "nack"
 that wait to be sent back, of a pause, what the writer of a sink says, what is said of messages that wait for another
 member, of those that wait for their turn after a death, of those that are handled and cannot be acknowledged, of failed
 ones that cannot be hidden until their retry, and of a queue that waits for a free call of its handler. A pause is told
-and shown before all others. What waits for a call is pulled all the same: that is told and shown beside another reason.
+and shown before all others.
 """
 
 CALL_PATIENCE = 10.0
@@ -104,22 +104,14 @@ class BlockedQueues:
 
     def reasons(self) -> dict[MessageQueue, str]:
         """Every queue that is blocked, and why: the reason that was reported, otherwise the oldest."""
-        found: dict[MessageQueue, str] = {}
-        for queue, reasons in list(self._reasons.items()):
-            others = [reason for source, reason in reasons.items() if source != OF_CALL]
-            shown = [_shown(min(others, key=_rank).text)] if others else []
-            shown += [_shown(reasons[OF_CALL].text)] if OF_CALL in reasons else []
-            found[queue] = "; ".join(shown)
-        return found
+        return {queue: _shown(min(each.values(), key=_rank).text) for queue, each in list(self._reasons.items())}
 
     def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
         """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
-        told = [reason.kind for source, reason in reasons.items() if reason.told and source != OF_CALL]
+        told = [reason.kind for reason in reasons.values() if reason.told]
         for source, reason in reasons.items():
-            is_hidden = source not in (OF_CALL, OF_PAUSE) and (
-                reason.kind in told or any(kind != CONSEQUENCE for kind in told)
-            )
-            if not reason.told and not is_hidden and self._now() >= reason.tell_at:
+            is_hidden = reason.kind in told or any(kind != CONSEQUENCE for kind in told)
+            if not reason.told and (not is_hidden or source == OF_PAUSE) and self._now() >= reason.tell_at:
                 reason.told = True
                 self._told.add(queue)
                 self._observe(QueueBlocked(self._group, queue, _shown(reason.text)))

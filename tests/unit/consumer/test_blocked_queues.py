@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.blocked import CONSEQUENCE, OF_CALL, OF_LOCK, OF_RETRY, BlockedQueues
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_CALL, OF_LOCK, OF_PAUSE, OF_RETRY, BlockedQueues
 from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events, in_virtual_time
@@ -145,15 +145,16 @@ async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -
 
 
 @in_virtual_time
-async def test_a_queue_that_waits_for_a_free_call_says_so_beside_any_other_reason() -> None:
+async def test_a_pause_is_told_and_shown_before_any_other_reason_which_is_told_once() -> None:
     scene = Scene()
     scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "paused: maintenance", source=OF_PAUSE)
     scene.blocked.because(QUEUE, "waits for a free call", source=OF_CALL)
-    assert scene.blocked.reasons() == {QUEUE: "no lock; waits for a free call"}
+    assert scene.blocked.reasons() == {QUEUE: "paused: maintenance"}
+    scene.blocked.moving(QUEUE, source=OF_PAUSE)
+    assert scene.blocked.reasons() == {QUEUE: "no lock"}
     scene.blocked.moving(QUEUE, source=OF_LOCK)
-    scene.blocked.because(QUEUE, "paused")
-    assert scene.blocked.reasons() == {QUEUE: "paused; waits for a free call"}
-    scene.blocked.moving(QUEUE)
+    assert scene.blocked.reasons() == {QUEUE: "waits for a free call"}
     scene.blocked.moving(QUEUE, source=OF_CALL)
-    told = [QueueBlocked("g", QUEUE, text) for text in ("no lock", "waits for a free call", "paused")]
+    told = [QueueBlocked("g", QUEUE, text) for text in ("no lock", "paused: maintenance", "waits for a free call")]
     assert scene.events == [*told, Moving("g", QUEUE)]
