@@ -159,9 +159,8 @@ async def _check_brokers_can_move(
 
 
 async def _committed(cluster: AdminCluster, group: str, queues: list[MessageQueue]) -> dict[MessageQueue, int | None]:
-    return await cluster.for_queues(
-        queues, lambda to, queue, timeout: offsets.query(to, group, queue, timeout, set_zero_if_not_found=False)
-    )
+    found = await cluster.for_queues(queues, lambda to, queue, timeout: offsets.query(to, group, queue, timeout))
+    return {queue: committed.offset for queue, committed in found.items()}
 
 
 def _aim(one: QueueOffset, target: Literal["first", "last"] | int) -> int:

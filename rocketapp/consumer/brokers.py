@@ -123,7 +123,7 @@ class GroupOffsets(Protocol):
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain."""
-        ...
+        return offsets.Committed(await self.committed(queue), is_certain=True)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         """Everything below `offset` is done; returns when that is stored. Nothing is dialled.
@@ -273,12 +273,13 @@ class Brokers(GroupOffsets):
     async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
         connection = await self.connection(queue.broker_name, dial=False)
         timeout = self._config.commit_timeout if timeout is None else timeout
-        return await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=False)
+        return (await offsets.query(connection, self._group, queue, timeout)).offset
 
     async def told_to_new_group(self, queue: MessageQueue) -> int | None:
         """The same, but of a young queue, whose first message is still in memory, a broker says 0 for none."""
         connection = await self.connection(queue.broker_name)
-        return await offsets.query(connection, self._group, queue, self._config.commit_timeout)
+        timeout = self._config.commit_timeout
+        return (await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=None)).offset
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
         """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`.
@@ -291,12 +292,12 @@ class Brokers(GroupOffsets):
             slave = self.slaves.of_lost_master(queue)
             if slave is None:
                 raise
-            known = await offsets.query_certain(slave, self._group, queue, self._config.commit_timeout)
+            known = await offsets.query(slave, self._group, queue, self._config.commit_timeout)
             if known.offset is None or not known.is_certain:
                 # It may be behind its master: an offset that it lacks may still be at the master.
                 raise
             return known
-        return await offsets.query_certain(connection, self._group, queue, self._config.commit_timeout)
+        return await offsets.query(connection, self._group, queue, self._config.commit_timeout)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         connection = await self.connection(queue.broker_name, dial=False)

@@ -103,9 +103,9 @@ class ClusterLook:
             state.members.update(await self._members(connection, state.group))
 
             async def look(queue: MessageQueue) -> Behind:
-                committed = await query(connection, state.group, queue, self._timeout)
+                known = await query(connection, state.group, queue, self._timeout, set_zero_if_not_found=None)
                 end = await max_offset(connection, queue, self._timeout)
-                return Behind(queue=queue, committed=committed, end=end)
+                return Behind(queue=queue, committed=known.offset, end=end)
 
             # A thousand queues of a broker that is far away, one after the other, take a minute.
             state.queues += await at_once(look, queues)

@@ -41,18 +41,6 @@ async def query(
     queue: MessageQueue,
     timeout: float,
     *,
-    set_zero_if_not_found: bool | None = None,
-) -> int | None:
-    """The group's committed offset; None when the broker says that it has none. Errors as `query_certain`."""
-    return (await query_certain(connection, group, queue, timeout, set_zero_if_not_found=set_zero_if_not_found)).offset
-
-
-async def query_certain(
-    connection: Connection,
-    group: str,
-    queue: MessageQueue,
-    timeout: float,
-    *,
     set_zero_if_not_found: bool | None = False,
 ) -> Committed:
     """The group's committed offset, and whether the answer can mean anything else.

@@ -20,7 +20,6 @@ from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
-from rocketapp.client.calls.offsets import Committed
 from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
 from rocketapp.errors import RequestTimeoutError
@@ -163,10 +162,6 @@ class LocalOffsets(GroupOffsets):
             with contextlib.suppress(RequestTimeoutError):
                 await self._save(self._path, timeout)
         return self._offsets.get(queue)
-
-    async def committed_for_start(self, queue: MessageQueue) -> Committed:
-        """The same: what the file says is certain."""
-        return Committed(self._offsets.get(queue), is_certain=True)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         """Everything below `offset` is done; returns when that is written, or cannot be, which is told.

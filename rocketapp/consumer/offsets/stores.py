@@ -109,8 +109,8 @@ class PluginOffsets(GroupOffsets):
 
     async def committed_for_start(self, queue: MessageQueue) -> Committed:
         """A group that had its offsets at the brokers goes on there."""
-        offset = await self.committed(queue)
-        return await self._brokers.committed_for_start(queue) if offset is None else Committed(offset, True)
+        known = await super().committed_for_start(queue)
+        return await self._brokers.committed_for_start(queue) if known.offset is None else known
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         epoch, landmark = self._epochs.get(queue, 0), self._brokers.landmark(queue)

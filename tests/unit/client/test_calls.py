@@ -82,9 +82,9 @@ async def test_a_refusal_is_an_error_with_code_text_and_address(call: Callable[[
 async def test_only_code_22_means_that_a_group_has_no_offset() -> None:
     server, connection = await conversation()
     server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = refuse(22)
-    assert await offsets.query(connection, "g", QUEUE, 1.0) is None
+    assert (await offsets.query(connection, "g", QUEUE, 1.0)).offset is None
     server.answers[RequestCode.QUERY_CONSUMER_OFFSET] = offset_of(0)
-    assert await offsets.query(connection, "g", QUEUE, 1.0, set_zero_if_not_found=False) == 0
+    assert (await offsets.query(connection, "g", QUEUE, 1.0)).offset == 0
     assert server.asked[-1].fields == {
         "consumerGroup": "g",
         "topic": "t",
