@@ -16,7 +16,7 @@ from rocketapp.consumer.brokers import LOST_PATIENCE
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pop.acks import Invisibility
 from rocketapp.consumer.pop.delivery import PopDelivery
-from rocketapp.consumer.pull.flow import Gate, QueueFlow
+from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.errors import ProtocolError, RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
@@ -68,7 +68,6 @@ class Popper:
         self._flow, self._invisibility = flow, invisibility
         self._about = queue.message_queue
         self._loop = asyncio.get_running_loop()
-        self.gate: Gate = Gate(self._about, flow, member.blocked)
         self.coming: Coming | None = None
         """The request under way."""
 
@@ -89,15 +88,15 @@ class Popper:
             await self._pop_on()
         except RocketAppError as error:
             patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
-            self.gate.stops(f"pop failed: {error}", "pop failed", patience)
+            self._flow.stops(f"pop failed: {error}", "pop failed", patience)
             self._queue.is_empty_since = None
             await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
 
     async def _pop_on(self) -> None:
         if self.coming is None:
-            if self.gate.is_paused:  # nobody asks
+            if self._flow.is_paused:  # nobody asks
                 self._queue.is_empty_since = None
-            await self.gate.passed()
+            await self._flow.passed()
             self.coming = await self._start(self._hold())
         coming = self.coming
         if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
@@ -108,20 +107,20 @@ class Popper:
         self._flow.release()
         messages = self.took(coming)
         self._member.stats.pulls += 1
-        self.gate.moves()
+        self._flow.moves()
         if not messages:
             self._is_empty()
             return
         self._member.stats.pulled[self._about.topic] += len(messages)
         # What was just taken counts: the next request is sent before handlers have their turn.
         try:
-            if not self.gate.is_paused and self._flow.may_pull():
+            if not self._flow.is_paused and self._flow.may_pull():
                 self.coming = await self._start(self._hold())
         finally:
             self._hand_on(coming, messages)
 
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
-        if self.gate.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
+        if self._flow.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
             self._invisibility.give_back(messages)
         else:
@@ -151,7 +150,7 @@ class Popper:
         queue.rest = 0
         if queue.is_empty_since is None:
             queue.is_empty_since = self._loop.time()
-        self.gate.moves()
+        self._flow.moves()
 
     def _hold(self) -> float:
         """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left.

@@ -9,16 +9,14 @@ budget.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import CONSEQUENCE, OF_PAUSE, BlockedQueues, Text
-from rocketapp.model.message_queue import MessageQueue
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_PAUSE, Text
+from rocketapp.consumer.member import Member
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
-from rocketapp.state.pauses import Pauses
+from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 
@@ -45,20 +43,14 @@ class FlowControl:
     def __repr__(self) -> str:
         return f"<FlowControl {self.budget!r}, {len(self._granted)} waiting>"
 
-    def open(
-        self,
-        group: str,
-        queue: ProcessQueue[Message],
-        config: ConsumerConfig,
-        limits: QueueLimits,
-        *,
-        pauses: Pauses | None = None,
-    ) -> QueueFlow:
-        """Flow control of one process queue. `pauses`: of its group."""
-        name = f"{queue.message_queue.topic} in {group}"
-        expected = max(config.pull_batch_bytes, min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE))
-        account = self.budget.open(name, queue, expected=expected)
-        return QueueFlow(self, queue, limits, account, pauses if is_retry_topic(queue.message_queue.topic) else None)
+    def open(self, member: Member, queue: ProcessQueue[Message], limits: QueueLimits) -> QueueFlow:
+        """Flow control of one process queue, which follows the pauses of its group."""
+        topic = queue.message_queue.topic
+        first = min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE)
+        expected = max(member.limits.of(topic).pull_batch_bytes, first)
+        return QueueFlow(
+            self, member, queue, limits, self.budget.open(f"{topic} in {member.name}", queue, expected=expected)
+        )
 
     async def granted(self, account: QueueAccount) -> None:
         """Wait until the budget has room for its next pull, which is reserved then."""
@@ -102,21 +94,31 @@ class FlowControl:
 
 
 class QueueFlow:
-    """Flow control of one process queue, from its first pull until nothing of it is held any more."""
+    """What the loop of a queue passes before each request for messages: a pause shuts it, and flow control.
+
+    It lives from the first pull until nothing of the queue is held any more. It also says why the queue is blocked, and
+    that it moves again.
+    """
 
     def __init__(
         self,
         control: FlowControl,
+        member: Member,
         queue: ProcessQueue[Message],
         limits: QueueLimits,
         account: QueueAccount,
-        pauses: Pauses | None,
     ) -> None:
-        """`pauses`: of a queue with messages of several topics. While one of them is paused, only the budget limits it:
-        what it holds of that topic must not stop the messages of others.
-        """
         self._control, self._budget = control, control.budget
-        self._queue, self._account, self._pauses = queue, account, pauses
+        self._queue, self._account, self._about = queue, account, queue.message_queue
+        self._pauses, self._blocked = member.pauses, member.blocked
+        self._is_of_retries = is_retry_topic(self._about.topic)
+        # Messages of several topics come back in a retry queue: it is pulled while one of them is not paused.
+        self._topics = [topic.topic for topic in member.topics] if self._is_of_retries else [self._about.topic]
+        self._watched = EVERY if self._is_of_retries else self._about.topic
+        self._resumed: asyncio.Future[None] | None = None
+        """Done when the queue is resumed; None while it is not paused."""
+        self.is_stopped: bool = False
+        """It is blocked, apart from a pause."""
         self._whole = limits
         """Before they are divided among the queues of the topic."""
         self._own: dict[str, Any] = {}
@@ -124,6 +126,61 @@ class QueueFlow:
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
+        self._pauses.watch(self._watched, self._follow)
+        self._follow()
+
+    def __repr__(self) -> str:
+        return f"<QueueFlow of {self._about}{': paused' * self.is_paused}>"
+
+    # Pauses.
+
+    @property
+    def is_paused(self) -> bool:
+        return self._resumed is not None
+
+    def _follow(self) -> None:
+        """The pauses of the group have changed."""
+        reason = self._pauses.reason_of_all(self._topics)
+        if reason is None:
+            self._blocked.moving(self._about, source=OF_PAUSE)
+        else:
+            self._blocked.because(self._about, reason, source=OF_PAUSE)
+        # For a probe it is pulled, and is blocked all the same.
+        if reason is not None and not self._pauses.probes(self._topics):
+            self._resumed = self._resumed or self._loop.create_future()
+            return
+        # Of a retry queue some topics may still be paused, or none any more: other limits hold.
+        self.look_again()
+        if self._resumed is not None:
+            self._resumed.set_result(None)
+            self._resumed = None
+
+    # What shuts it.
+
+    def stops(self, reason: Text, kind: str, patience: float) -> None:
+        """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
+        self.is_stopped = True
+        self._blocked.because(self._about, reason, kind=kind, patience=patience)
+
+    def moves(self) -> None:
+        """Only a pause may still stop the queue."""
+        self.is_stopped = False
+        self._blocked.moving(self._about)
+
+    async def passed(self) -> None:
+        """Wait until the next request may be sent; room for its answer is reserved then."""
+        while True:
+            if self._resumed is not None:
+                self.release()
+                await asyncio.shield(self._resumed)
+            elif self.may_pull():
+                return
+            else:
+                self.stops(self.reason, CONSEQUENCE, self._whole.patience)
+                await self.room()
+                self.moves()
+                if self._resumed is None:
+                    return
 
     def may_pull(self) -> bool:
         """Whether the next pull may be sent now; room for its answer is reserved then."""
@@ -132,7 +189,7 @@ class QueueFlow:
     def reason(self) -> str:
         """Why the next pull has to wait, in words and as it is now."""
         reason = self._budget.reason(self._account)
-        if self._pauses is not None and self._pauses.are_any:
+        if self._has_no_limits:
             return f"{reason}; topics of the group are {self._pauses.reason_of_any()}"
         return self._limits.reason(self._queue) or reason
 
@@ -147,12 +204,8 @@ class QueueFlow:
 
     @property
     def _has_no_limits(self) -> bool:
-        return self._pauses is not None and self._pauses.are_any
-
-    @property
-    def patience(self) -> float:
-        """Seconds for which the queue may wait before it is told."""
-        return self._whole.patience
+        """What a retry queue holds of a paused topic must not stop the messages of others: the budget limits it."""
+        return self._is_of_retries and self._pauses.are_any
 
     def hold_at_most(self, messages: int, told: str, *, patience: float) -> None:
         """Another limit of messages holds from now on; `told`: what it comes from, in words."""
@@ -200,6 +253,8 @@ class QueueFlow:
 
     def close(self) -> None:
         """The process queue was given up: what it holds does not count any more."""
+        self._pauses.unwatch(self._watched, self._follow)
+        self._blocked.forget(self._about, source=OF_PAUSE)
         self._budget.close(self._account)
         self._control.grant_soon()
 
@@ -221,67 +276,3 @@ class QueueFlow:
         reopened = self._reopened
         if reopened is not None and not reopened.done() and not self.is_full(REOPEN):
             reopened.set_result(None)
-
-
-class Gate:
-    """What the loop of a queue passes before each request for messages: it is shut by a pause and by flow control.
-
-    Here is also said why the queue is blocked, and that it moves again.
-    """
-
-    def __init__(self, queue: MessageQueue, flow: QueueFlow, blocked: BlockedQueues) -> None:
-        self._queue, self._flow, self._blocked = queue, flow, blocked
-        self._loop = asyncio.get_running_loop()
-        self._resumed: asyncio.Future[None] | None = None
-        """Done when the queue is resumed; None while it is not paused."""
-        self.is_stopped: bool = False
-        """It is blocked, apart from a pause."""
-
-    def __repr__(self) -> str:
-        return f"<Gate of {self._queue}{': paused' * self.is_paused}>"
-
-    @property
-    def is_paused(self) -> bool:
-        return self._resumed is not None
-
-    def follow(self, pauses: Pauses, topics: Collection[str]) -> None:
-        """The pauses have changed. `topics`: of which the queue has messages."""
-        reason = pauses.reason_of_all(topics)
-        if reason is None:
-            self._blocked.moving(self._queue, source=OF_PAUSE)
-        else:
-            self._blocked.because(self._queue, reason, source=OF_PAUSE)
-        # For a probe it is pulled, and is blocked all the same.
-        if reason is not None and not pauses.probes(topics):
-            self._resumed = self._resumed or self._loop.create_future()
-            return
-        # Of a retry queue some topics may still be paused, or none any more: other limits hold.
-        self._flow.look_again()
-        if self._resumed is not None:
-            self._resumed.set_result(None)
-            self._resumed = None
-
-    def stops(self, reason: Text, kind: str, patience: float) -> None:
-        """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
-        self.is_stopped = True
-        self._blocked.because(self._queue, reason, kind=kind, patience=patience)
-
-    def moves(self) -> None:
-        """Only a pause may still stop the queue."""
-        self.is_stopped = False
-        self._blocked.moving(self._queue)
-
-    async def passed(self) -> None:
-        """Wait until the next request may be sent; room for its answer is reserved then."""
-        while True:
-            if self._resumed is not None:
-                self._flow.release()
-                await asyncio.shield(self._resumed)
-            elif self._flow.may_pull():
-                return
-            else:
-                self.stops(self._flow.reason, CONSEQUENCE, self._flow.patience)
-                await self._flow.room()
-                self.moves()
-                if self._resumed is None:
-                    return

@@ -20,7 +20,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import LOST_DELAY, LOST_PATIENCE, AnotherQueueError, is_busy
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Committer, Session
-from rocketapp.consumer.pull.flow import Gate, QueueFlow
+from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
@@ -74,8 +74,6 @@ class Puller:
         member.brokers.begins_session(process_queue.message_queue)
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
-        self.gate: Gate = Gate(process_queue.message_queue, flow, member.blocked)
-        """A pause discards the answer of the pull under way."""
         self._is_outdated = False
         """The pull under way was cancelled by us, not the loop."""
         self._pulled_at = self._now()
@@ -106,7 +104,7 @@ class Puller:
 
     async def _pull_for_ever(self) -> Correction:
         queue = self._queue.message_queue
-        self.gate.moves()
+        self._flow.moves()
         while True:
             try:
                 return await self._pull_on()
@@ -121,7 +119,7 @@ class Puller:
                 is_instead = self._slaves.are_instead(self._broker_name)
                 patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
-                self.gate.stops(f"pull failed: {also}{error}", "pull failed", patience)
+                self._flow.stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
@@ -137,11 +135,11 @@ class Puller:
                 self._committer.arrived(self._offsets, self._carried)
             process_queue.broker_end, process_queue.answered_at = result.max_offset, now
         if is_master or result.min_offset <= process_queue.end_offset:
-            if self.gate.is_stopped:
-                self.gate.moves()
+            if self._flow.is_stopped:
+                self._flow.moves()
         else:
             reason = f"pull failed: the slave of {self._broker_name} has no messages before offset {result.min_offset}"
-            self.gate.stops(reason, "slave", LOST_PATIENCE)
+            self._flow.stops(reason, "slave", LOST_PATIENCE)
         if self._slaves.are_instead(self._broker_name):
             self._slaves.answered(self._broker_name)
         else:
@@ -166,7 +164,7 @@ class Puller:
             self._coming = await self._start(self._queue.end_offset)
             if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the pull until there is a message.
-                self.gate.moves()
+                self._flow.moves()
             while True:
                 # No local variable holds it: its answer may be large, and the next pull may have to wait.
                 correction = await self._take(pull.read(await self._coming))
@@ -204,7 +202,8 @@ class Puller:
                 queue.advance(result.next_offset)
         else:
             interval = self.config.pull_interval
-            if not self.gate.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
+            # A pause discards it.
+            if not flow.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:
                     self._coming = await self._start(result.next_offset)
@@ -245,7 +244,7 @@ class Puller:
         """Wait until neither a pause nor flow control forbids the next pull."""
         self._is_resting = True
         try:
-            await self.gate.passed()
+            await self._flow.passed()
         finally:
             self._is_resting, self._pulled_at = False, self._now()
 

@@ -12,7 +12,6 @@ import asyncio
 from enum import Enum
 from typing import NamedTuple
 
-from rocketapp.consumer.blocked import OF_PAUSE
 from rocketapp.consumer.member import TRY_AGAIN, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
 from rocketapp.consumer.offsets.commits import Session
@@ -22,8 +21,6 @@ from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import is_retry_topic
-from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
@@ -66,10 +63,6 @@ class Assignment(Owned):
         super().__init__(queue, mode.context.member)
         self._mode, self._starts, self._flow_control = mode, starts, flow_control
         self._store, self._committer = starts.commits.store, starts.commits.of(queue.broker_name)
-        self._topics, self._pauses_of = [queue.topic], queue.topic
-        if is_retry_topic(queue.topic):
-            # Messages of several topics come back in one queue: it is pulled while one of them is not paused.
-            self._topics, self._pauses_of = [topic.topic for topic in self._member.topics], EVERY
         self._handed_over = self._is_contested = handed_over
         self._cutting: asyncio.TimerHandle | None = None
         self._starts_no_more = False
@@ -153,11 +146,6 @@ class Assignment(Owned):
         elif self._loop.time() >= self._silent_since + TRY_AGAIN and not self._silent.done():
             self._silent.set_result(None)
 
-    def _look_at_pauses(self) -> None:
-        """The pauses of the group have changed, or a session begins."""
-        if self._consuming is not None:
-            self._consuming.puller.gate.follow(self._member.pauses, self._topics)
-
     async def _session(self) -> None:
         starts, queue = self._starts, self.queue
         lock = await starts.locked(queue, self._ended) if self._mode.needs_lock else None
@@ -190,10 +178,9 @@ class Assignment(Owned):
 
         Whether no handler of it runs any more, and where to go on if the broker moved the offset.
         """
-        member, committer, pauses = self._member, self._committer, self._member.pauses
-        config = member.limits.of(self.queue.topic)
-        limits = self._mode.limits(config)
-        flow = self._flow_control.open(member.name, process_queue, config, limits, pauses=pauses)
+        member, committer = self._member, self._committer
+        limits = self._mode.limits(member.limits.of(self.queue.topic))
+        flow = self._flow_control.open(member, process_queue, limits)
         try:
             delivery = self._mode.open(process_queue, lock, flow)
         except BaseException:
@@ -213,8 +200,6 @@ class Assignment(Owned):
             session=session,
         )
         self._consuming = _Consuming(session, delivery, puller, flow)
-        pauses.watch(self._pauses_of, self._look_at_pauses)
-        self._look_at_pauses()
         try:
             correction = await self._pull(self._consuming, lock)
             if self.is_ending:
@@ -227,8 +212,6 @@ class Assignment(Owned):
             raise
         finally:
             committer.end(session)
-            pauses.unwatch(self._pauses_of, self._look_at_pauses)
-            member.blocked.forget(self.queue, source=OF_PAUSE)
             flow.close()
             self._consuming = self.process_queue = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))

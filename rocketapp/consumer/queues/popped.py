@@ -76,14 +76,11 @@ class PopAssignment(Owned):
             return
         new_acks = partial(self._mode.context.new_acks, failures=self._invisibility)
         delivery = PopDelivery(queue, self._mode, new_acks, self._invisibility)
-        config = member.limits.of(self.queue.topic)
-        flow = self._flow_control.open(member.name, queue, config, self._limits())
+        flow = self._flow_control.open(member, queue, self._limits())
         popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
         self._consuming = popper, flow
         self.process_queue: PopQueue[Message] | None = queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
-        member.pauses.watch(self.queue.topic, self._look_at_pauses)
-        self._look_at_pauses()
         loops = [
             member.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
@@ -103,7 +100,6 @@ class PopAssignment(Owned):
         finally:
             for each in loops:
                 each.cancel()
-            member.pauses.unwatch(self.queue.topic, self._look_at_pauses)
             flow.close()
             self._consuming = self.process_queue = None
         member.observe(Released(member.name, self.queue, "released"))
@@ -112,10 +108,6 @@ class PopAssignment(Owned):
         config = self._member.limits.of(self.queue.topic)
         told = f"limit pop_max_messages {config.pop_max_messages}"
         return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
-
-    def _look_at_pauses(self) -> None:
-        if self._consuming is not None:
-            self._consuming[0].gate.follow(self._member.pauses, (self.queue.topic,))
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from time import process_time
 
-from rocketapp.consumer.blocked import BlockedQueues
-from rocketapp.consumer.pull.flow import Gate
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.pauses import EVERY, Pauses
+from rocketapp.state.flow_control import QueueLimits
+from rocketapp.state.process_queue import ProcessQueue
+from tests.unit.consumer.members import member_alone
 from tests.unit.cpu import cheapest
-from tests.unit.scripted import Events, in_virtual_time
+from tests.unit.scripted import in_virtual_time
 
 TOPICS = tuple(f"topic-{number}" for number in range(1000))
 
 
-class Room:
-    """Limits that are never reached."""
-
-    def look_again(self) -> None: ...
-
-
 @in_virtual_time
 async def test_a_pause_of_one_topic_takes_a_millisecond_and_of_a_thousand_fifty() -> None:
-    pauses, blocked = Pauses(), BlockedQueues("group", Events())
-    for name, topics in [*((topic, (topic,)) for topic in TOPICS), (EVERY, TOPICS)]:
+    member, control = member_alone(), FlowControl(1 << 30)
+    member.topics = tuple(replace(member.topics[0], topic=topic) for topic in TOPICS)
+    pauses, limits = member.pauses, QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=None)
+    for topic in (*TOPICS, "%RETRY%group"):
         for number in range(4):
-            queue = MessageQueue(name or "%RETRY%group", "broker-a", number)
-            gate = Gate(queue, Room(), blocked)  # type: ignore[arg-type]
-            pauses.watch(name, lambda gate=gate, topics=topics: gate.follow(pauses, topics))  # type: ignore[misc]
+            control.open(member, ProcessQueue(MessageQueue(topic, "broker-a", number), 0), limits)
 
     def change(*topics: str) -> float:
         began = process_time()

@@ -10,6 +10,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import in_virtual_time
 
 
@@ -24,7 +25,7 @@ class Queue:
         self.process_queue: ProcessQueue[Message] = ProcessQueue(MessageQueue(topic, "broker-a", number), 0)
         config = ConsumerConfig(pull_batch_bytes=1024, **options)
         limits = QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
-        self.flow: QueueFlow = control.open("group", self.process_queue, config, limits)
+        self.flow: QueueFlow = control.open(member_alone(config=config), self.process_queue, limits)
 
     def answered(self, size: int) -> bool:
         """A pull has brought one message; whether there was room for it."""
