@@ -25,8 +25,8 @@ _ASK_AGAIN = 0.5
 _TOGETHER = 1.0
 """Renewals that are due within this many seconds are asked for in one request."""
 
-_UNCERTAIN_PATIENCE = 1.0
-"""Seconds of uncertainty after which a queue is said to be blocked."""
+_PATIENCE = 1.0
+"""Seconds without its lock, or with one that is uncertain, after which a queue is said to be blocked."""
 
 
 class Lock:
@@ -207,7 +207,7 @@ class _Keeper:
         # First of all: a renewal that overtook it would lock the queue for another minute.
         await self._unlock()
         await self._ask()
-        self._tell_uncertain()
+        self._tell()
 
     async def _unlock(self) -> None:
         if not self._returned:
@@ -249,17 +249,15 @@ class _Keeper:
             if lock.queue not in granted:
                 self._refused(lock)
             elif not lock.lease.is_suspended:
-                lock.grant(sent_at)
+                self._grant(lock, sent_at)
         uncertain = [lock for lock in due if lock.queue in granted and lock.lease.is_suspended]
         await asyncio.gather(*(self._resume(lock, sent_at) for lock in uncertain))
 
-    def _tell_uncertain(self) -> None:
+    def _tell(self) -> None:
         for lock in self.locks.values():
-            if lock.lease.is_suspended:
+            if lock.state != "held":
                 reason = f"no lock: {lock.problem}"
-                self._member.blocked.because(
-                    lock.queue, reason, kind="lock", patience=_UNCERTAIN_PATIENCE, source=OF_LOCK
-                )
+                self._member.blocked.because(lock.queue, reason, kind="lock", patience=_PATIENCE, source=OF_LOCK)
 
     def _refused(self, lock: Lock) -> None:
         lock.problem = "another member holds its lock"
@@ -274,5 +272,8 @@ class _Keeper:
         if is_unchanged is False:
             self.remove(lock)
         elif is_unchanged:
-            lock.grant(sent_at)
-            self._member.blocked.moving(lock.queue, source=OF_LOCK)
+            self._grant(lock, sent_at)
+
+    def _grant(self, lock: Lock, sent_at: float) -> None:
+        lock.grant(sent_at)
+        self._member.blocked.moving(lock.queue, source=OF_LOCK)

@@ -23,9 +23,6 @@ from rocketapp.model.message_queue import MessageQueue, QueueStart
 from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
 
-_LOCK_PATIENCE = 1.0
-"""Seconds without its lock after which a queue is said to be blocked."""
-
 
 class Starts:
     """Finds out where the sessions of one group's queues begin, and when they may."""
@@ -67,10 +64,7 @@ class Starts:
         `ended`: done when it is.
         """
         lock = self._leases.want(queue)
-        while not lock.gained.done() and not ended.done():
-            await _first(lock.gained, ended, timeout=_LOCK_PATIENCE)
-            if not lock.gained.done():
-                self._member.blocked.because(queue, f"no lock: {lock.problem}", kind="lock")
+        await _first(lock.gained, ended)
         return lock
 
     async def previous_owner_is_through(self, queue: MessageQueue, ended: asyncio.Future[None]) -> None:
@@ -189,5 +183,5 @@ class Starts:
         return await brokers.offset_at(queue, place / 1000)
 
 
-async def _first(*each: asyncio.Future[Any], timeout: float | None = None) -> None:
-    await asyncio.wait(each, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+async def _first(*each: asyncio.Future[Any]) -> None:
+    await asyncio.wait(each, return_when=asyncio.FIRST_COMPLETED)
