@@ -134,7 +134,7 @@ class GroupOffsets(Protocol):
 
 
 @dataclass(slots=True)
-class _Instead:
+class Instead:
     """A slave that is read in place of its master."""
 
     broker_id: int
@@ -148,46 +148,42 @@ class Slaves:
 
     def __init__(self, group: str, client: ClientInstance) -> None:
         self._group, self._client = group, client
-        self._instead: dict[str, _Instead] = {}
+        self.instead: dict[str, Instead] = {}
         """By broker which slave is read in place of its master, for all queues."""
         self._stand_ins: dict[str, Connection] = {}
         """By broker what stood in for its master at the last look."""
 
     def __repr__(self) -> str:
-        return f"<Slaves {self._group}: {', '.join(sorted(self._instead)) or 'not read'}>"
+        return f"<Slaves {self._group}: {', '.join(sorted(self.instead)) or 'not read'}>"
 
     def reader(self, broker_name: str, suggested: int) -> int:
         """The copy to pull from: a slave in place of the master, otherwise the one that was suggested last."""
-        if (instead := self._instead.get(broker_name)) is not None:
+        if (instead := self.instead.get(broker_name)) is not None:
             return instead.broker_id
         return suggested and replicas.reader(self._client.copies(broker_name).keys(), suggested)
 
-    def are_instead(self, broker_name: str) -> bool:
-        """Whether a slave is read in place of this master."""
-        return broker_name in self._instead
-
     def stand_in(self, broker_name: str, error: TransportError) -> bool:
         """This master failed to answer: read a slave in its place; False when no route names one."""
-        if broker_name not in self._instead:
+        if broker_name not in self.instead:
             if not (slaves := self._ids(broker_name)):
                 return False
             silent = _SILENT_FOR if isinstance(error, RequestTimeoutError) else 0.0
-            self._instead[broker_name] = _Instead(slaves[0], asyncio.get_running_loop().time() + silent)
+            self.instead[broker_name] = Instead(slaves[0], asyncio.get_running_loop().time() + silent)
         return True
 
     def answered(self, broker_name: str) -> None:
         """The slave that stands in was read: told once. The master is read again as soon as it is connected."""
-        if not self.are_over(broker_name) and not (instead := self._instead[broker_name]).is_told:
+        if not self.are_over(broker_name) and not (instead := self.instead[broker_name]).is_told:
             instead.is_told = True
             self._client.observe(ReadFromSlave(self._group, broker_name, instead.broker_id))
 
     def are_over(self, broker_name: str, error: RocketAppError | None = None) -> bool:
         """Whether the master is read again: it is connected, or the slave cannot be reached either."""
-        instead = self._instead[broker_name]
+        instead = self.instead[broker_name]
         is_time = asyncio.get_running_loop().time() >= instead.master_from
         if not isinstance(error, TransportError) and not (is_time and self.is_master_connected(broker_name)):
             return False
-        del self._instead[broker_name]
+        del self.instead[broker_name]
         if instead.is_told:
             self._client.observe(ReadFromSlave(self._group, broker_name, MASTER_ID))
         return True

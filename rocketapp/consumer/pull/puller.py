@@ -116,7 +116,7 @@ class Puller:
             except AnotherQueueError:
                 raise
             except RocketAppError as error:
-                is_instead = self._slaves.are_instead(self._broker_name)
+                is_instead = self._broker_name in self._slaves.instead
                 patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
                 self._flow.stops(f"pull failed: {also}{error}", "pull failed", patience)
@@ -140,7 +140,7 @@ class Puller:
         else:
             reason = f"pull failed: the slave of {self._broker_name} has no messages before offset {result.min_offset}"
             self._flow.stops(reason, "slave", LOST_PATIENCE)
-        if self._slaves.are_instead(self._broker_name):
+        if self._broker_name in self._slaves.instead:
             self._slaves.answered(self._broker_name)
         else:
             # A slave that calls an offset illegal may be behind: the master decides.
@@ -154,7 +154,7 @@ class Puller:
         if self._asked == MASTER_ID:
             if isinstance(error, TransportError) and slaves.stand_in(name, error):
                 return min(LOST_DELAY, delay)
-        elif slaves.are_instead(name) and not slaves.are_over(name, error) and is_busy(error):
+        elif name in slaves.instead and not slaves.are_over(name, error) and is_busy(error):
             return delay  # a slave that may not be read says the same, and goes on saying it
         return self._member.brokers.pause_after(error, self._queue.message_queue.topic)
 
@@ -214,7 +214,7 @@ class Puller:
         is_empty = result.status != "found"
         del result
         self._coming = None
-        if is_empty and self._slaves.are_instead(self._broker_name):
+        if is_empty and self._broker_name in self._slaves.instead:
             # A slave holds no pull until there is a message: it answers at once.
             await asyncio.sleep(self._member.config.pull_retry_delay)
         if interval:
@@ -251,7 +251,10 @@ class Puller:
     async def _start(self, offset: int) -> asyncio.Future[Command]:
         """Send a pull. Raises AnotherQueueError."""
         member, queue = self._member, self._queue.message_queue
-        self._asked = broker_id = self._slaves.reader(self._broker_name, self._suggested)
+        broker_id = self._suggested
+        if broker_id != MASTER_ID or self._slaves.instead:
+            broker_id = self._slaves.reader(self._broker_name, broker_id)
+        self._asked = broker_id
         connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
         if connection is None:
             connection = await member.brokers.to_pull(queue, broker_id)

@@ -101,11 +101,10 @@ class Refusing(Script):
 class Slaves:
     """Slaves that are asked when their master says so, and never in its place."""
 
+    instead: tuple[str, ...] = ()
+
     def reader(self, broker_name: str, suggested: int) -> int:
         return suggested
-
-    def are_instead(self, broker_name: str) -> bool:
-        return False
 
     def stand_in(self, broker_name: str, error: TransportError) -> bool:
         return False
