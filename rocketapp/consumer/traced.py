@@ -6,7 +6,7 @@ What does not end by itself, because the process stops or the queue is given up,
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from random import Random
@@ -18,6 +18,7 @@ from rocketapp.consumer.modes.outcomes import failure_of, failures_of
 from rocketapp.model.outcome import Outcome
 from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.wire.message import Stub, stub_of
+from rocketapp.wire.record import Message
 from rocketapp.wire.trace import CallCode, Handled, Line, begun_line, ended_line, handled
 
 _Begun = tuple[float, int, tuple[Stub, ...]]
@@ -48,51 +49,30 @@ class TracedCalls:
 
     def around(self, handler: Handler) -> Handler:
         """The handler, whose calls leave notes."""
-        call, subscription = handler.call, handler.subscription
-        begin = self._begin if kind_of(subscription).by_message else self._begin_pull
-        around = self._async if subscription.is_async else self._sync
-        return replace(handler, call=around(call, subscription, begin))
+        call, about = handler.call, handler.subscription
+        by_message = kind_of(about).by_message
 
-    def _sync(
-        self, call: Callable[[Any], Any], subscription: Subscription, begin: Callable[[Any], _Begun]
-    ) -> Callable[[Any], Any]:
         def tracing(item: Any) -> Any:
-            begun = begin(item)
-            try:
-                result = call(item)
-            except BaseException as error:
-                self._end(begun, item, subscription, error, raised=True)
-                raise
-            self._end(begun, item, subscription, result)
-            return result
+            with _Noted(self, item, about, by_message) as noted:
+                noted.result = call(item)
+            return noted.result
 
-        return tracing
+        async def tracing_async(item: Any) -> Any:
+            with _Noted(self, item, about, by_message) as noted:
+                noted.result = await call(item)
+            return noted.result
 
-    def _async(
-        self, call: Callable[[Any], Any], subscription: Subscription, begin: Callable[[Any], _Begun]
-    ) -> Callable[[Any], Any]:
-        async def tracing(item: Any) -> Any:
-            begun = begin(item)
-            try:
-                result = await call(item)
-            except BaseException as error:
-                self._end(begun, item, subscription, error, raised=True)
-                raise
-            self._end(begun, item, subscription, result)
-            return result
+        return replace(handler, call=tracing_async if about.is_async else tracing)
 
-        return tracing
-
-    def _begin(self, item: Any) -> _Begun:
-        begun = self._now(), next(self._numbers), tuple(map(stub_of, messages_of(item)))
-        self._add((self._write, begun, None, None))
+    def begin(self, messages: Iterable[Message]) -> _Begun:
+        """A call begins. One that pulls its messages knows them when it has ended: both records are made then."""
+        begun = self._now(), next(self._numbers), tuple(map(stub_of, messages))
+        if begun[2]:
+            self._add((self._write, begun, None, None))
         return begun
 
-    def _begin_pull(self, _pull: object) -> _Begun:
-        """A call that pulls its messages: they are known when it has ended, so both records are made then."""
-        return self._now(), next(self._numbers), ()
-
-    def _end(self, begun: _Begun, item: Any, about: Subscription, result: Any, *, raised: bool = False) -> None:
+    def end(self, begun: _Begun, item: Any, about: Subscription, result: Any, *, raised: bool) -> None:
+        """It has ended: with a result, or with what it raised."""
         at, number, stubs = begun
         if not stubs:
             begun = at, number, tuple(map(stub_of, item))
@@ -140,6 +120,23 @@ class TracedCalls:
                         code = codes[place]
                     lines.append(ended_line(about, at_ms, group, request, cost_ms=cost_ms, code=code))
         return lines
+
+
+class _Noted:
+    """A call that is traced."""
+
+    __slots__ = ("_about", "_begun", "_calls", "_item", "result")
+
+    def __init__(self, calls: TracedCalls, item: Any, about: Subscription, by_message: bool) -> None:
+        self._calls, self._item, self._about, self.result = calls, item, about, None
+        self._begun = calls.begin(messages_of(item) if by_message else ())
+
+    def __enter__(self) -> _Noted:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        result = self.result if error is None else error
+        self._calls.end(self._begun, self._item, self._about, result, raised=error is not None)
 
 
 def _codes_of(result: object, item: Any, subscription: Subscription) -> _Codes:
