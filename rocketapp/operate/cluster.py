@@ -73,15 +73,12 @@ class ClusterLook:
         """
         state = GroupState(group=group)
         queues, missing = list[MessageQueue](), list[str]()
-        for topic in topics:
+        for topic in (*topics, retry_topic(group)):
             route = await self._client.routes.fetch(topic)
-            if route is None:
-                missing.append(topic)
-            else:
+            if route is not None:
                 queues += route.readable_queues(topic)
-        retries = await self._client.routes.fetch(retry_topic(group))
-        if retries is not None:
-            queues += retries.readable_queues(retry_topic(group))
+            elif topic in topics:
+                missing.append(topic)
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in queues:
             by_broker.setdefault(queue.broker_name, []).append(queue)

@@ -25,9 +25,9 @@ Show = Callable[["SendResult"], str]
 UNITS = {"s": 1, "m": 60, "h": 3600}
 PRODUCER_GROUP = "rocketapp-send"
 AT_ONCE = 256
-"""Lines of stdin, or copies of a message, that are sent together."""
+"""Lines of stdin, or copies of a message, that are sent together: the producer spreads so many over the queues."""
 PARTS = 16
-"""Of what is sent together: each part goes to the next queue, because a batch goes to one."""
+"""Of fewer ones: each part goes to the next queue, because a batch goes to one."""
 CHUNK_BYTES = 65536
 """How much of stdin is read at most before it is sent."""
 
@@ -135,7 +135,8 @@ def _without_return(line: bytes) -> bytes:
 
 def _send(client: SyncClient, topic: str, bodies: Sequence[bytes], options: SendOptions, show: Show) -> None:
     """Print a line for each message that is stored. Raises CommandError when one is not."""
-    size = len(bodies) if options["order_key"] else -(-len(bodies) // PARTS)
+    is_whole = options["order_key"] or len(bodies) >= AT_ONCE
+    size = len(bodies) if is_whole else -(-len(bodies) // PARTS)
     try:
         for begin in range(0, len(bodies), size):
             for result in client.publish_many(topic, bodies[begin : begin + size], **options):
