@@ -7,6 +7,7 @@ last line on stdout is the summary.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -157,7 +158,12 @@ async def _run_worker(
     async with scope(keep_alive()):
         try:
             if needs_cluster(app, settings, may_embed=not given["no_embedded"]):
-                settings = with_name_server(settings, await run.cluster())
+                # A broker that opens its store may need longer than who stops the run wants to wait.
+                async with scope(run.cluster(), stop.requested.wait()) as (found, stopping):
+                    await asyncio.wait({found, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                    if not found.done():
+                        return DONE
+                    settings = with_name_server(settings, found.result())
             worker = Worker(app, settings, tell=tell)
             last_line.summary = lambda: worker.summary
             clean = await worker.run(stop, exit_when_idle=given["exit_when_idle"])

@@ -349,6 +349,41 @@ def test_a_broker_whose_run_was_killed_ends_by_itself(start: Start, write_app: W
     assert "[broker] draining: the parent process is gone" in run.err
 
 
+def test_a_stop_does_not_wait_for_a_broker_that_opens_its_store(start: Start, folder: Path) -> None:
+    (folder / "app.py").write_text(
+        """
+import asyncio
+from rocketapp import RocketApp
+from rocketapp.cli.processes import broker
+from rocketapp.cli.processes.reports import Report
+
+class Opening:
+    pid = 0
+
+    def __init__(self, name, spec, tell, descriptors):
+        tell(Report("starting", worked=1.0))
+        self.over = asyncio.Event()
+
+    async def ended(self):
+        await self.over.wait()
+
+    async def stop(self, timeout):
+        self.over.set()
+
+broker.Child = Opening
+app = RocketApp("shop")
+
+@app.subscribe("orders")
+async def settle(message): ...
+"""
+    )
+    run = start("run", "app:app", "--connect-timeout", "60", "--drain-timeout", "60")
+    run.says("the embedded broker opens its store in .rocketapp, and reads its log")
+    run.signal(signal.SIGTERM)
+    run.ends(0, within=20)
+    assert run.out == "handled=0 retried=0 dead_lettered=0 unmatched=0\n"
+
+
 def test_a_broker_that_died_is_started_again_at_the_same_address(start: Start, send: Send, write_app: WriteApp) -> None:
     write_app(HANDLER + READY)
     run = start("run", "app:app")
