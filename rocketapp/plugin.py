@@ -34,7 +34,6 @@ from rocketapp.hooks.idempotency import (
     IdempotencyStore,
     MakeKey,
     MarkState,
-    SecondCopy,
     keys_of,
 )
 from rocketapp.hooks.outcomes import is_done, outcome_of, outcomes_of
@@ -99,7 +98,6 @@ __all__ = [
     "QueueStart",
     "QueueWriter",
     "ReadMetrics",
-    "SecondCopy",
     "Sending",
     "Sink",
     "Start",

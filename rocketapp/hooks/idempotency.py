@@ -6,13 +6,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.subscription import Subscription
 from rocketapp.wire.record import Message
 
-__all__ = ["CLAIMED", "DONE", "Answer", "Claim", "IdempotencyStore", "MarkState", "SecondCopy"]
+__all__ = ["CLAIMED", "DONE", "Answer", "Claim", "IdempotencyStore", "MarkState"]
 
 
 class IdempotencyStore(Protocol):
@@ -52,10 +52,6 @@ class IdempotencyStore(Protocol):
 
     async def release(self, claims: Sequence[Claim]) -> None:
         """The messages are not handled: remove the marks that these holders have; skip all others."""
-
-
-SecondCopy = Literal["wait", "skip"]
-"""What becomes of a second copy while the first one is handled."""
 
 
 class Claim(NamedTuple):

@@ -22,7 +22,7 @@ NAMES = {
     # Bodies, and copies of messages.
     "Codec", "RESERVED_PROPERTIES",
     # Handling a message once, and what the engine makes of an outcome.
-    "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "SecondCopy", "is_done", "outcome_of",
+    "IdempotencyStore", "Claim", "Answer", "MarkState", "CLAIMED", "DONE", "is_done", "outcome_of",
     "outcomes_of", "keys_of", "MakeKey",
     # Work in the background.
     "Tasks",

@@ -1,12 +1,10 @@
-"""docs/idempotency.md lists every option with its default, and every way of a second copy."""
+"""docs/idempotency.md lists every option with its default."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import fields
-from typing import get_args
 
-from rocketapp.hooks.idempotency import SecondCopy
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from tests.docs.pages import ROOT
 
@@ -19,8 +17,3 @@ def test_every_option_is_listed_with_its_default() -> None:
     told = re.findall(r"^\| `(\w+)` \| `(.*?)` \|", table, re.MULTILINE)
     values = [(field.name, getattr(config, field.name)) for field in fields(config)]
     assert told == [(name, f'"{value}"' if isinstance(value, str) else str(value)) for name, value in values]
-
-
-def test_every_way_of_a_second_copy_is_listed() -> None:
-    table = TEXT.partition("`second_copy` decides")[2].partition("\nIn a batch")[0]
-    assert tuple(re.findall(r"^\| `(\w+)` \| [^M]", table, re.MULTILINE)) == get_args(SecondCopy)

@@ -32,7 +32,6 @@ from rocketapp.plugin import (
     PublishCall,
     PublishWrapper,
     QueueSession,
-    SecondCopy,
     Sending,
     Subscription,
     Surface,
@@ -205,9 +204,6 @@ class Marks:
     async def done(self, keys: Sequence[str], *, expiry: float) -> None: ...
 
     async def release(self, claims: Sequence[Claim]) -> None: ...
-
-
-SECOND: SecondCopy = "wait"
 
 
 class Lonely:

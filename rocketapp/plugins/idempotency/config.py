@@ -22,9 +22,6 @@ class IdempotencyConfig:
         30.0, "Seconds after which the message of a process that died may be handled again.", least=1.0
     )
     expiry: float = option(86_400.0, "Seconds for which a handled message is remembered.", least=1.0)
-    second_copy: str = option(
-        "wait", "What a second copy does while the first one is handled.", choices=("wait", "skip")
-    )
     patience: float = option(
         10.0, "Seconds for which a store that fails is asked again, before the message is retried.", least=0.0
     )

@@ -12,22 +12,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState, SecondCopy
+from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds between two looks at a key that another holder has."""
-_SPACE = "\x1f"
-"""Between the parts of a holder's name; ids have no control characters."""
-
-
-def holder_of(copy: str, nonce: str) -> str:
-    """The name of one attempt with one copy. `copy`: where the message is stored; `nonce`: unique."""
-    return f"{copy}{_SPACE}{nonce}"
-
-
-def copy_of(holder: str) -> str:
-    """The copy that a holder handles."""
-    return holder.partition(_SPACE)[0]
 
 
 class NextStep(Enum):
@@ -40,22 +28,14 @@ class NextStep(Enum):
     """It is parked, and claimed again after that."""
 
 
-def next_step(answer: Answer, own: Claim, *, attempt: int, second_copy: SecondCopy) -> NextStep:
+def next_step(answer: Answer, own: Claim) -> NextStep:
     """What follows from the store's answer to this claim.
 
-    `attempt`: of the message, from 1.
-
-    A copy is skipped for a running one only if that is another stored message, which will itself
-    be delivered until it is done. The same stored message again means that its holder has perhaps
-    died, and so does a retry, which is a new stored message of an old one.
+    A copy of which another one is handled waits: the holder of that one has perhaps died.
     """
     if answer.state is MarkState.CLAIMED or answer.holder == own.holder:
         return NextStep.HANDLE
-    if answer.state is MarkState.DONE:
-        return NextStep.SKIP
-    if second_copy == "skip" and attempt == 1 and copy_of(answer.holder) != copy_of(own.holder):
-        return NextStep.SKIP
-    return NextStep.WAIT
+    return NextStep.SKIP if answer.state is MarkState.DONE else NextStep.WAIT
 
 
 def pause_before_look(answer: Answer, lease: float) -> float:

@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 from rocketapp.plugin import CLAIMED, Answer, Claim, IdempotencyStore, PluginError, Tasks, events
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
-from rocketapp.plugins.idempotency.decisions import holder_of
 
 T = TypeVar("T")
 log: logging.Logger = logging.getLogger("rocketapp.idempotency")
@@ -47,9 +46,9 @@ class LeasedStore:
         await self._tasks.close()
         await self._store.close()
 
-    def claim_for(self, key: str, copy: str) -> Claim:
-        """A claim of a new attempt with this copy."""
-        return Claim(key, holder_of(copy, f"{self._process}{next(self._numbers)}"))
+    def claim_for(self, key: str) -> Claim:
+        """A claim of a new attempt."""
+        return Claim(key, f"{self._process}{next(self._numbers)}")
 
     async def claim(self, claims: Sequence[Claim]) -> Sequence[Answer]:
         """The store's answers. Raises PluginError when it fails for longer than `patience`."""

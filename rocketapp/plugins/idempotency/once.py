@@ -49,8 +49,7 @@ class Once:
 
     def claim_for(self, message: Message) -> Claim:
         """Raises what the user's key function raises, and TypeError or ValueError for what cannot be a key."""
-        place = f"{message.queue.broker_name if message.queue else ''}:{message.physical_offset}"
-        return self.store.claim_for(self._key(message), place)
+        return self.store.claim_for(self._key(message))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """In a handler's thread: do this on the loop."""
@@ -60,24 +59,19 @@ class Once:
             raise Retry
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
-    async def take(self, message: Message, claim: Claim) -> Retry | Skip | Park | None:
-        """Claim the message; None means: handle it."""
+    async def take(self, claim: Claim) -> Retry | Skip | Park | None:
+        """Claim a message; None means: handle it."""
         store = self._store()
         try:
             (answer,) = await store.claim((claim,))
         except PluginError as error:
             return retry_because(error)
         if answer is not CLAIMED:  # nearly always it is: no further decision then
-            step = self.step(message, claim, answer)
+            step = next_step(answer, claim)
             if step is not NextStep.HANDLE:
                 return SKIPPED if step is NextStep.SKIP else self.parked(answer)
         store.hold((claim,))
         return None
-
-    def step(self, message: Message, claim: Claim, answer: Answer) -> NextStep:
-        """What is to be done with a message after this answer."""
-        second_copy: Any = self.store.config.second_copy
-        return next_step(answer, claim, attempt=message.attempt, second_copy=second_copy)
 
     def parked(self, answer: Answer) -> Park:
         """Another copy is being handled: this one is called again when that may have ended."""
@@ -91,7 +85,7 @@ class Once:
         async def once(message: Message) -> Any:
             claim, store = self.claim_for(message), self.store
             try:
-                outcome = await self.take(message, claim)
+                outcome = await self.take(claim)
                 if outcome is not None:
                     return outcome
                 result = await call(message)
@@ -106,7 +100,7 @@ class Once:
     def for_sync(self, call: SyncCall) -> SyncCall:
         def once(message: Message) -> Any:
             claim, store, wait = self.claim_for(message), self.store, self.wait
-            outcome = wait(self.take(message, claim))
+            outcome = wait(self.take(claim))
             if outcome is not None:
                 return outcome
             try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rocketapp import Message, Outcomes
 from rocketapp.plugin import Answer, AsyncCall, Claim, PluginError, SyncCall, is_done, outcome_of, outcomes_of
-from rocketapp.plugins.idempotency.decisions import split
+from rocketapp.plugins.idempotency.decisions import next_step, split
 from rocketapp.plugins.idempotency.once import SKIPPED, Once, retry_because
 
 
@@ -107,8 +107,7 @@ class _Batch:
         except BaseException:
             yield Await(store.give_back(claims))
             raise
-        asked = zip(keys, claims, answers, strict=True)
-        parts = split([self._once.step(self._copies[key][0], claim, answer) for key, claim, answer in asked])
+        parts = split(list(map(next_step, answers, claims)))
         self._decide([keys[at] for at in parts.skip], SKIPPED)
         if parts.later:
             self._decide([keys[at] for at in parts.later], self._once.parked(answers[parts.later[0]]))

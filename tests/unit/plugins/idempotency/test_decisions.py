@@ -6,18 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, MarkState
-from rocketapp.plugins.idempotency.decisions import Marks, NextStep, holder_of, next_step, pause_before_look, split
+from rocketapp.plugins.idempotency.decisions import Marks, NextStep, next_step, pause_before_look, split
 
-MINE, OTHERS = holder_of("copy-1", "a"), holder_of("copy-2", "b")
+MINE, OTHERS = "a", "b"
 
 
-def step(answer: Answer, *, attempt: int = 1, second_copy: str = "wait") -> NextStep:
-    return next_step(
-        answer,
-        Claim("k", MINE),
-        attempt=attempt,
-        second_copy=second_copy,  # type: ignore[arg-type]
-    )
+def step(answer: Answer) -> NextStep:
+    return next_step(answer, Claim("k", MINE))
 
 
 def running(holder: str = OTHERS) -> Answer:
@@ -35,13 +30,6 @@ def test_a_claim_whose_answer_was_lost_is_still_mine() -> None:
 
 def test_a_second_copy_waits() -> None:
     assert step(running()) is NextStep.WAIT
-
-
-def test_only_another_stored_message_is_skipped_while_one_runs() -> None:
-    same_message = holder_of("copy-1", "of a process that died")
-    assert step(running(), second_copy="skip") is NextStep.SKIP
-    assert step(running(same_message), second_copy="skip") is NextStep.WAIT
-    assert step(running(), second_copy="skip", attempt=2) is NextStep.WAIT
 
 
 def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:

@@ -155,21 +155,6 @@ async def test_a_second_copy_waits_for_the_first_and_is_skipped_then() -> None:
 
 
 @in_virtual_time
-async def test_a_second_copy_is_skipped_at_once_if_so_wanted_but_not_the_same_message_again() -> None:
-    taken, now = list[bytes](), asyncio.get_running_loop().time
-    async with opened(slow(taken, 5.0), second_copy="skip") as call:
-        began = now()
-        first = asyncio.gather(call(message()))
-        await asyncio.sleep(0.1)
-        assert isinstance(await call(message(offset=1)), Skip)
-        assert now() - began < 0.2
-        assert isinstance(await settled(call, message()), Skip)  # delivered again: it waited
-        assert now() - began >= 5.0
-        await first
-    assert taken == [b"1"]
-
-
-@in_virtual_time
 async def test_a_handler_that_outlives_its_lease_keeps_it() -> None:
     taken = list[bytes]()
     async with opened(slow(taken, 500.0), lease=30.0) as call:
