@@ -18,26 +18,14 @@ FORMS = (".toml", ".json", ".ini", ".conf")
 
 
 def set_up_logging(config: AppConfig, *, file: str | None = None, process: str = "") -> None:
-    """Send the root logger to stderr, or do what `file` says (`--log-config`); then set the levels of single loggers.
+    """Send the root logger to stderr, or do what `file` says (`--log-config`).
 
-    `process` names a worker or a broker in each line. Raises CommandError for a file, or a level, that cannot be used.
+    `process` names a worker or a broker in each line. Raises CommandError for a file that cannot be used.
     """
     if file is not None:
         _use_file(file, process)
     else:
         _use_stderr(config, process)
-    for one in config.log_levels:
-        logger, level = named_level(one)
-        if not logger or not level:
-            raise CommandError(f"app.log_levels: {one!r} is not LOGGER=LEVEL, with a level of {', '.join(LEVELS)}")
-        logging.getLogger(logger).setLevel(level)
-
-
-def named_level(text: str) -> tuple[str, str]:
-    """Logger and level of `shop.db=DEBUG`; the logger is empty in `DEBUG`, and the level where it names no level."""
-    logger, _, level = text.rpartition("=")
-    level = level.strip().upper()
-    return logger.strip(), level if level in LEVELS else ""
 
 
 def _use_stderr(config: AppConfig, process: str) -> None:

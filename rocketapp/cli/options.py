@@ -23,7 +23,8 @@ _OVERRIDES = {
     "listen": ("broker", "listen"),
     "broker_http": ("broker", "http"),
     "register": ("broker", "name_server"),
-    **{name: ("app", name) for name in ("http", "log_format", "connect_timeout", "drain_timeout", "workers")},
+    **{name: ("app", name) for name in ("http", "log_format", "log_level", "workers")},
+    **{name: ("app", name) for name in ("connect_timeout", "drain_timeout")},
 }
 """Parameter of a command -> the setting that it overrides."""
 
@@ -170,17 +171,3 @@ class Seconds(click.FloatRange):
         if not math.isfinite(seconds):
             self.fail(f"{seconds} is not a finite number.", param, ctx)
         return seconds
-
-
-def levels(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Each a level, or LOGGER=LEVEL. Raises click.BadParameter."""
-    from rocketapp.cli.logs import LEVELS, named_level
-
-    found = []
-    for text in values:
-        logger, level = named_level(text)
-        if not level or ("=" in text and not logger):
-            problem = f"{text!r} is not one of {', '.join(LEVELS)}, alone or as LOGGER=LEVEL."
-            raise click.BadParameter(problem, ctx=ctx, param=param)
-        found.append(f"{logger}={level}" if logger else level)
-    return tuple(found)

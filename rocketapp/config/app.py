@@ -22,7 +22,6 @@ class AppConfig:
         None, "Every line that a handler logs carries its message's facts. None: with `log_format` json only."
     )
     log_level: str = option("INFO", "Least level that is logged.", choices=("DEBUG", "INFO", "WARNING", "ERROR"))
-    log_levels: tuple[str, ...] = option((), "Levels of single loggers: `shop.db=DEBUG`.")
     workers: int = option(1, "Processes that `rocketapp run` starts, as `--workers` says.", least=1, most=MOST_WORKERS)
     http: str = option("", "Where `/health`, `/ready`, `/metrics` and the page are served, host:port. Empty: nowhere.")
     http_durations: bool | None = option(

@@ -18,9 +18,9 @@ import click
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.cli.failure import DONE, USAGE, CommandError, exit_code
 from rocketapp.cli.loader import load_app
-from rocketapp.cli.logs import set_up_logging
+from rocketapp.cli.logs import LEVELS, set_up_logging
 from rocketapp.cli.loop import LOOPS
-from rocketapp.cli.options import Seconds, levels, overrides_of, refuse_empty
+from rocketapp.cli.options import Seconds, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
 from rocketapp.cli.processes.run import Run
@@ -53,9 +53,7 @@ SECONDS = Seconds()
     "--exit-when-idle", type=SECONDS, metavar="S", help="End with 0 when S seconds long nothing was left to do."
 )
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="Default: text.")
-@click.option(
-    "--log-level", callback=levels, multiple=True, metavar="[LOGGER=]LEVEL", help="Default: INFO; may be repeated."
-)
+@click.option("--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="Default: INFO.")
 @click.option("--log-config", metavar="FILE", help="Where log lines go: TOML, JSON or INI of Python's logging.config.")
 @click.option("--settings", metavar="FILE", help="Default: settings.toml, if there is one.")
 @click.option("--connect-timeout", type=SECONDS, metavar="S", help="Seconds to reach the cluster at start; default 10.")
@@ -67,25 +65,14 @@ def command(**given: Any) -> int:
     """Consume messages with APP until a signal. APP is module:attribute, module:factory() or module (its `app`)."""
     last_line = LastLine()
     try:
-        return last_line.ended(_run({**given, "overrides": _overrides(given)}, last_line))
+        # --embedded overrides the name server of the settings.
+        overrides = overrides_of({**given, "name_server": "" if given["embedded"] else given["name_server"]})
+        return last_line.ended(_run({**given, "overrides": overrides}, last_line))
     except RocketAppError as error:
         last_line.ended(exit_code(error))
         raise
     finally:
         last_line.print()
-
-
-def _overrides(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the command line says about settings, by table. `--log-level` says the level of all loggers, or of one."""
-    # --embedded overrides the name server of the settings.
-    found = overrides_of({**given, "name_server": "" if given["embedded"] else given["name_server"]})
-    said = {
-        "log_level": next((level for level in reversed(given["log_level"]) if "=" not in level), None),
-        "log_levels": tuple(level for level in given["log_level"] if "=" in level),
-    }
-    if any(said.values()):
-        found.setdefault("app", {}).update({key: value for key, value in said.items() if value})
-    return found
 
 
 class LastLine:
@@ -138,7 +125,7 @@ def _refuse_contradictions(given: Mapping[str, Any]) -> None:
         raise CommandError("--embedded and --no-embedded exclude each other: leave one out")
     if given["reload_dir"] and not given["reload"]:
         raise CommandError("--reload-dir needs --reload: give both")
-    if given["log_config"] and (given["log_format"] or "log_level" in given["overrides"].get("app", {})):
+    if given["log_config"] and (given["log_format"] or given["log_level"]):
         raise CommandError("--log-config says all that --log-format and --log-level do: leave one out")
 
 

@@ -1,4 +1,4 @@
-"""What `rocketapp run` logs, and where: levels of single loggers, and a configuration of one's own."""
+"""What `rocketapp run` logs, and where: a configuration of one's own."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ class = "logging.FileHandler"
 filename = "shop.log"
 formatter = "lines"
 
+[loggers."shop.db"]
+level = "DEBUG"
+
 [root]
 handlers = ["file"]
 level = "INFO"
@@ -57,21 +60,6 @@ level = INFO
 """
 
 
-@pytest.mark.parametrize("where", ["command line", "settings"])
-def test_single_loggers_have_levels_of_their_own_and_are_named(
-    start: Start, write_app: WriteApp, folder: Path, where: str
-) -> None:
-    write_app(APP)
-    arguments = ["--log-level", "WARNING", "--log-level", "shop.db=debug"]
-    if where == "settings":
-        (folder / "settings.toml").write_text('[app]\nlog_level = "WARNING"\nlog_levels = ["shop.db=debug"]\n')
-        arguments = []
-    run = start("run", "app:app", "--exit-when-idle", "0.3", *arguments)
-    run.ends(0)
-    (line,) = [line for line in run.err.splitlines() if "WARNING" not in line]
-    assert line.endswith(" DEBUG   shop.db: asked")
-
-
 @pytest.mark.parametrize(("name", "text"), [("log.toml", TABLE), ("log.ini", INI)])
 def test_a_configuration_of_ones_own_holds_in_every_process(
     start: Start, write_app: WriteApp, folder: Path, name: str, text: str
@@ -83,4 +71,6 @@ def test_a_configuration_of_ones_own_holds_in_every_process(
     assert run.err == ""
     lines = [json.loads(line) for line in (folder / "shop.log").read_text().splitlines()]
     assert {"worker 1", "worker 2", "broker"} <= {line.get("process") for line in lines}
-    assert any("started, process" in line["message"] for line in lines)
+    messages = [line["message"] for line in lines]
+    assert any("started, process" in message for message in messages)
+    assert ("asked" in messages) == (name == "log.toml") and "answered" not in messages
