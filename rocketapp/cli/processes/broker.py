@@ -18,22 +18,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rocketapp.app.settings import DEFAULT
+from rocketapp.app.settings import DEFAULT, Settings, with_name_server
 from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
+from rocketapp.clock import SystemClock
+from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive, remove_running, write_running
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import ConfigError, RocketAppError
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
 from rocketapp.transport.stream import is_loopback
 
 if TYPE_CHECKING:
     from rocketapp.admin.cluster import AdminCluster
-    from rocketapp.app.settings import Settings
-    from rocketapp.config.broker import BrokerConfig
     from rocketapp.embedded.embedded import EmbeddedBroker
     from rocketapp.model.event import Event
     from rocketapp.plugins.log_lines import Line
@@ -143,8 +143,6 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
 
 def _as_operator(settings: Settings, address: str, keys: tuple[str, str] | None) -> Settings:
     """The settings with which the page asks its own broker: with the present keys of a user that may do everything."""
-    from rocketapp.app.settings import with_name_server
-
     own, broker = with_name_server(settings, address), settings.broker
     client = own.client
     if keys is not None and not client.access_key:
@@ -155,9 +153,7 @@ def _as_operator(settings: Settings, address: str, keys: tuple[str, str] | None)
 
 
 async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
-    from rocketapp.clock import SystemClock
     from rocketapp.embedded.embedded import EmbeddedBroker
-    from rocketapp.errors import ConfigError
 
     host, port = parse_listen(config.listen, names["listen"], has_keys=config.authentication)
     # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.

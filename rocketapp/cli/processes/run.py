@@ -11,13 +11,14 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rocketapp.app.settings import DEVELOPMENT, Settings
 from rocketapp.cli.failure import CommandError, problem_of
 from rocketapp.cli.processes import service_manager
 from rocketapp.cli.processes.reports import Report, WorkerReports
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
+from rocketapp.model.event import LoopBlocked
 
 if TYPE_CHECKING:
-    from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.broker import BrokerKeeper
     from rocketapp.operate.desk import Ask, Desk
     from rocketapp.operate.server import OperatorServer
@@ -63,7 +64,6 @@ class Run:
             self._serve(settings.app.http, settings.source_of("app", "http"))
 
     def _serve(self, address: str, source: str) -> None:
-        from rocketapp.app.settings import DEVELOPMENT
         from rocketapp.operate.desk import Desk
         from rocketapp.operate.requests import answering
         from rocketapp.operate.server import OperatorServer
@@ -120,7 +120,6 @@ class Run:
         """A child's word is plain values; what this process tells itself is the thing."""
         from msgspec import convert
 
-        from rocketapp.model.event import LoopBlocked
         from rocketapp.operate.view import View
 
         said = report.said
