@@ -400,7 +400,7 @@ class Publishing(Publisher):
     def sending(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[SendResult]:
         check_names("publish", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
-        cluster = self._connected(options)
+        cluster = self._connected(self.cluster_of(options))
         return Call(self, lambda: self._send(message, cluster, timeout), message.topic, timeout)
 
     def sending_many(
@@ -411,7 +411,7 @@ class Publishing(Publisher):
             raise TypeError(f"publish_many(items={type(items).__name__}): give several bodies, or one to publish")
         messages = [self.outgoing(topic, body, options) for body in items]
         name = topic.name if isinstance(topic, Topic) else topic
-        cluster = self._connected(options)
+        cluster = self._connected(self.cluster_of(options))
 
         async def send() -> list[SendResult]:
             return list(await self._running().send(Sending(messages, "many", cluster, None)))
@@ -421,7 +421,7 @@ class Publishing(Publisher):
     def sending_one_way(self, topic: str | Topic[Any], body: Any, options: SendOptions) -> Call[None]:
         check_names("publish_one_way", options, SendOptions)
         message = self.outgoing(topic, body, options)
-        cluster = self._connected(options)
+        cluster = self._connected(self.cluster_of(options))
 
         async def send() -> None:
             await self._running().send(Sending((message,), "one_way", cluster, None))
@@ -431,7 +431,7 @@ class Publishing(Publisher):
     def asking(self, topic: str | Topic[Any], body: Any, options: PublishOptions) -> Call[Message]:
         check_names("request", options, PublishOptions)
         message, timeout = self.outgoing(topic, body, options), timeout_of(options)
-        cluster = self._connected(options)
+        cluster = self._connected(self.cluster_of(options))
         return Call(self, lambda: self._request(message, cluster, timeout), message.topic, timeout)
 
     def recalling(self, topic: str | Topic[Any], handle: str, cluster: str | None, timeout: float | None) -> Call[None]:
@@ -439,9 +439,10 @@ class Publishing(Publisher):
             raise TypeError(f"handle={handle!r}: give the recall_handle of a SendResult, which only a timer gives")
         name, limit = (topic.name if isinstance(topic, Topic) else topic), timeout_of({"timeout": timeout})
 
+        where = self._connected(self._cluster if cluster is None else cluster)
+
         async def recall() -> None:
             running = self._running()
-            where = self._cluster if cluster is None else cluster
             await running.producer(where).recall(name, handle, limit or running.send_timeout)
 
         return Call(self, recall, name, limit)
@@ -460,9 +461,8 @@ class Publishing(Publisher):
         (stored,) = await self._running().send(Sending((message,), "send", cluster, timeout))
         return stored
 
-    def _connected(self, options: SendOptions) -> str:
-        """Where a call sends. Raises SetupError at once where it cannot: the loop of a forked process says nothing."""
-        cluster = self.cluster_of(options)
+    def _connected(self, cluster: str) -> str:
+        """The same. Raises SetupError at once where nothing can be sent: the loop of a forked process says nothing."""
         self._running().producer(cluster)
         return cluster
 

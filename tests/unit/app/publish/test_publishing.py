@@ -162,3 +162,19 @@ async def test_what_blocks_is_refused_in_the_app_s_loop(call: str, instead: str)
     written = Written()
     with pytest.raises(SetupError, match=f"{call} would block the event loop for ever: use `await` with `{instead}`"):
         getattr(Publishing(lambda: written), call)("invoices", ["1"] if "many" in call else "1")
+
+
+@pytest.mark.parametrize("call", ["publish", "publish_many", "publish_one_way", "request", "recall"])
+def test_in_a_forked_process_each_call_from_a_thread_is_refused_at_once(call: str) -> None:
+    class Forked(Written):
+        def __init__(self) -> None:
+            self.loop = asyncio.new_event_loop()  # nobody runs it
+            self.send_timeout = 0.05
+
+        def producer(self, cluster: str) -> Any:
+            raise SetupError("", "a forked process makes a client of its own")
+
+    forked = Forked()
+    with pytest.raises(SetupError, match="a forked process"):
+        getattr(Publishing(lambda: forked), f"{call}_sync")("orders", ["1"] if call == "publish_many" else "1")
+    forked.loop.close()
