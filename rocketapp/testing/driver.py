@@ -153,11 +153,13 @@ class CountedThreads(Threads):
         super().__init__()
         self._loop = loop
 
+    def add(self) -> None:
+        super().add()
+        self._loop.own_threads += 1
+
     def run(self, job: Callable[[], None]) -> None:
-        before = len(self._threads)
         super().run(lambda: self._counted(job))
         self._loop.jobs += 1
-        self._loop.own_threads += len(self._threads) - before
 
     def _counted(self, job: Callable[[], None]) -> None:
         """Run a job in a thread; virtual time stands still until it has ended."""

@@ -41,6 +41,9 @@ class SimulatedThreads:
     def __repr__(self) -> str:
         return f"<SimulatedThreads: {len(self._threads)} of {self._most}, {len(self.jobs)} jobs wait>"
 
+    def add(self) -> None:
+        """Threads come with their jobs."""
+
     def run(self, job: Callable[[], None]) -> None:
         """Run it in a thread, as soon as one is free."""
         self.jobs.append(job)

@@ -89,7 +89,7 @@ class MessageDelivery:
         self.check: Callable[[Any], Any] | None = None
         """What of an item may still start, or None if nothing may."""
         self._context, self._callers, self._pauses = mode.context, mode.callers, mode.context.member.pauses
-        self.lease: Lease = mode.lease_of(lock)
+        self.lease: Lease = lock.lease if lock is not None and mode.needs_lock else Lease.endless()
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost. With an exception when the delivery has failed."""

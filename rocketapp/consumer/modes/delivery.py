@@ -160,14 +160,6 @@ class Mode(ABC):
             topic_bytes=config.topic_max_bytes,
         )
 
-    def lease_of(self, lock: QueueLock | None) -> Lease:
-        """What a delivery in order goes by; where no lock is needed, one that does not end."""
-        if not self.needs_lock:
-            return Lease.endless()
-        if lock is None:
-            raise ValueError(f"{type(self).__name__} consumes under a lock")
-        return lock.lease
-
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
         """What is quarantined in a new session, if anything is."""
         if self.context.journal is None:

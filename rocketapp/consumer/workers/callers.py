@@ -22,11 +22,10 @@ class Callers:
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
         """`threads` makes those of sync handlers. `journal`: where workers note down what they have in flight."""
-        self._observe, self._pauses, self._journal = member.observe, member.pauses, journal
-        self._make_threads = threads
+        self._pauses = member.pauses
         self.tasks: Tasks = Tasks(member.observe)
         self._on_loop = LoopWorkers(self.tasks, journal)
-        self._in_threads: ThreadWorkers | None = None
+        self._in_threads = ThreadWorkers(threads(), member.observe, journal)
         self._of: dict[int, Caller] = {}
         """By the identity of handlers."""
         self.is_halted: bool = False
@@ -45,10 +44,7 @@ class Callers:
         """What calls this handler."""
         known = self._of.get(id(handler))
         if known is None:
-            workers: Workers = self._on_loop
-            if not handler.subscription.is_async:
-                in_threads = self._in_threads or ThreadWorkers(self._make_threads(), self._observe, self._journal)
-                workers = self._in_threads = in_threads
+            workers: Workers = self._on_loop if handler.subscription.is_async else self._in_threads
             known = self._of[id(handler)] = Caller(handler, self._pauses, workers)
         return known
 
@@ -61,7 +57,7 @@ class Callers:
 
         Without calls of polled handlers that have pulled nothing.
         """
-        return self._on_loop.in_flight() + ([] if self._in_threads is None else self._in_threads.in_flight())
+        return self._on_loop.in_flight() + self._in_threads.in_flight()
 
     def grow(self, times: int) -> None:
         """Run that many times as many calls of each concurrent handler at once as declared, up to the most of it."""
@@ -86,8 +82,7 @@ class Callers:
 
     def collect(self) -> None:
         """See to what threads have done since the last time."""
-        if self._in_threads is not None:
-            self._in_threads.collect()
+        self._in_threads.collect()
 
     async def cancel(self, is_mine: Callable[[Run], bool]) -> None:
         """Cancel the running calls of these runs, where they can be cancelled. They end as cancelled."""
@@ -97,8 +92,7 @@ class Callers:
         """Start nothing more, and cancel what can be cancelled."""
         for caller in self._of.values():
             caller.close()
-        if self._in_threads is not None:
-            self._in_threads.stop()
+        self._in_threads.stop()
         await self._on_loop.stop()
         await self.tasks.close()
 
@@ -106,5 +100,4 @@ class Callers:
         """In a forked child: start nothing more."""
         self.is_halted = True
         self._on_loop.halt()
-        if self._in_threads is not None:
-            self._in_threads.halt()
+        self._in_threads.halt()

@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -160,9 +159,15 @@ class ThreadWorkers:
             self._look_in(_STUCK_AFTER)
 
     def _wake(self, count: int) -> bool:
-        """Let up to `count` more threads help; False when not even one can be started."""
+        """Let up to `count` more threads help; False when the system does not have them."""
+        for worker in [worker for worker in self._workers if not worker.active][:count]:
+            self._activate(worker)
+            count -= 1
         try:
-            self._activate_some(count)
+            for _ in range(count):
+                self._threads.add()
+                self._workers.append(_ThreadWorker(self._journal))
+                self._activate(self._workers[-1])
         except RuntimeError as error:
             # What is not started waits for the next look.
             if not self._reported:
@@ -172,26 +177,9 @@ class ThreadWorkers:
         self._reported = False
         return True
 
-    def _activate_some(self, count: int) -> None:
-        for worker in self._workers:
-            if count <= 0:
-                return
-            if not worker.active:
-                self._activate(worker)
-                count -= 1
-        while count > 0:
-            worker = _ThreadWorker(self._journal)
-            self._workers.append(worker)
-            self._activate(worker)
-            count -= 1
-
     def _activate(self, worker: _ThreadWorker) -> None:
         worker.active, worker.item, worker.seen = True, None, None
-        try:
-            self._threads.run(lambda: self._walk(worker))
-        except RuntimeError:
-            worker.active = False
-            raise
+        self._threads.run(partial(self._walk, worker))
 
     # In a thread.
 
@@ -239,7 +227,7 @@ class ThreadWorkers:
         self._collect_soon(at_once=result is not None or not run.is_shared)
         return not run.is_shared
 
-    def _stint(self, worker: _ThreadWorker, run: Run) -> bool:  # noqa: PLR0912, PLR0915 - a function for each takes longer
+    def _stint(self, worker: _ThreadWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each takes longer
         """Call for some of its messages; True: with the end of the last call the run is given back."""
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
@@ -254,24 +242,6 @@ class ThreadWorkers:
         if at >= lease.certain_until or run.starts_nothing:
             return False
         with suppress(IndexError):  # nothing is left: other threads take from it too, and the loop may give it up
-            if is_of_one and is_plain and check is None and not is_watched:
-                # Most messages: free ones of one handler need no look besides.
-                while at < turn_end:
-                    for _ in repeat(None, most):
-                        worker.item = item = popleft()[1] if caller.is_open else _next(items, taker)
-                        try:
-                            result = call(item)
-                        except BaseException as error:
-                            self._ended(worker, run, item, error, raised=True)
-                        else:
-                            if result is None:
-                                append(item)
-                            else:
-                                self._ended(worker, run, item, result, raised=False)
-                        if not self._will_collect:
-                            self._collect_soon()
-                    at = now()
-                return False
             for left in range(most - 1, -1, -1):
                 if not is_of_one and items[0][0] is not taker:
                     if not worker.goes_to(items[0][0]):

@@ -68,8 +68,6 @@ Pair = tuple[Taker, Any]
 class Run:
     """Messages of one session that may start, in the order of their offsets."""
 
-    lease: Lease = Lease.endless()
-    """Nothing starts, and nothing is done, when it is over."""
     is_shared: bool = False
     """Many workers walk through it at once."""
     is_of_many: bool = False
@@ -85,8 +83,6 @@ class Run:
     """Messages that a worker may take at once."""
     record_of: Callable[[int, int], bytes] | None = None
     """Makes what a worker notes down that takes these offsets; None: nothing is."""
-    notes_each: bool = False
-    """Messages of others lie between its own, so that each is noted down as it starts."""
     check: Callable[[Any], Any] | None = None
     """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
     in_turn: Message | None = None
@@ -94,10 +90,8 @@ class Run:
     rests: bool = False
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
 
-    def __init__(self, items: Iterable[Pair], delivery: Any = None) -> None:
-        """`delivery`: the session that it belongs to, if that acknowledges anything. It may lose its lease: then it is
-        void, and what was handled is the next owner's.
-        """
+    def __init__(self, items: Iterable[Pair], delivery: Any) -> None:
+        """`delivery`: the session that it belongs to. When that is void, what was handled is the next owner's."""
         self.items: deque[Pair] = deque(items)
         """What was not started: whoever takes one starts it."""
         # Read for each message, so not of the class: that takes longer.
@@ -106,9 +100,10 @@ class Run:
         self.starts_nothing: bool = False
         """Nothing more of it may start."""
         self.delivery: Any = delivery
-        if delivery is not None:
-            self.lease: Lease = delivery.lease
-            self.notes_each: bool = delivery.has_keys
+        self.lease: Lease = delivery.lease
+        """Nothing starts, and nothing is done, when it is over."""
+        self.notes_each: bool = delivery.has_keys
+        """Messages of others lie between its own, so that each is noted down as it starts."""
 
     def submit(self) -> None:
         """On the loop: have the workers of its first message's handler walk through it. It has messages."""
@@ -122,7 +117,7 @@ class Run:
 
     def acknowledge(self, taker: Taker, items: Sequence[Any]) -> None:
         """On the loop: threads have finished these for this handler."""
-        if self.delivery is None or not self.delivery.is_void:
+        if not self.delivery.is_void:
             taker.done_all(items)
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
@@ -171,8 +166,7 @@ class Run:
 
     def failed(self, error: BaseException) -> None:
         """What was reported could not be dealt with: an error of ours."""
-        if self.delivery is not None:
-            self.delivery.fail(error)
+        self.delivery.fail(error)
 
 
 class FreeRun(Run):

@@ -15,38 +15,25 @@ from typing import Protocol
 
 
 class Threads:
-    """As many threads as there were jobs at once: whoever has jobs bounds them."""
+    """Threads that wait for jobs: whoever has jobs adds one for each that may run at once."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._lock = threading.Lock()
-        self._outstanding = 0
         self._is_halted = False
         self._threads: list[threading.Thread] = []
 
     def __repr__(self) -> str:
-        return f"<Threads: {len(self._threads)}, {self._outstanding} jobs>"
+        return f"<Threads: {len(self._threads)}>"
+
+    def add(self) -> None:
+        """One more job may run at once. Raises RuntimeError when the system has no thread for it."""
+        thread = threading.Thread(target=self._main, name=f"handlers {len(self._threads)}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run the job in a thread as soon as one is free. The job itself reports to the loop.
-
-        Raises RuntimeError when the system has no thread for it; the job is not run then.
-        """
-        with self._lock:
-            if self._outstanding >= len(self._threads):
-                self._start_one()
-            self._outstanding += 1
+        """Run the job in a thread as soon as one is free. The job itself reports to the loop."""
         self._jobs.put(job)
-
-    def _start_one(self) -> None:
-        thread = threading.Thread(target=self._main, name=f"handlers {len(self._threads)}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:
-            if not self._threads:
-                raise
-            return  # the other threads run the job
-        self._threads.append(thread)
 
     def stop(self) -> None:
         """Every thread ends when its job has ended."""
@@ -64,15 +51,17 @@ class Threads:
             finally:
                 if self._is_halted:
                     os._exit(0)
-                with self._lock:
-                    self._outstanding -= 1
 
 
 class ThreadPool(Protocol):
     """What workers need of threads: the simulation puts its own in their place."""
 
+    def add(self) -> None:
+        """One more job may run at once. Raises RuntimeError when the system has no thread for it."""
+        ...
+
     def run(self, job: Callable[[], None]) -> None:
-        """Run the job in a thread; raises RuntimeError when it cannot have a thread."""
+        """Run the job in a thread as soon as one is free."""
         ...
 
     def stop(self) -> None:

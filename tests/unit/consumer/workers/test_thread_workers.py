@@ -257,7 +257,7 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
         in_order = True
 
         def __init__(self, taker: Taker, offset: int) -> None:
-            super().__init__([(taker, message(offset))])
+            super().__init__([(taker, message(offset))], Session())
             self.name, self.lease = str(offset), Lease(lasts=1e9, renew_interval=1e9)
             self.lease.granted(0.0)
 
