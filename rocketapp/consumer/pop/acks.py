@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from math import inf
 from typing import Any
 
@@ -63,104 +62,6 @@ def _is_final(error: BaseException) -> bool:
     return isinstance(error, BrokerError) and error.code not in _PASSING
 
 
-class Acknowledging:
-    """Acknowledges what the handlers of one popped queue have done."""
-
-    def __init__(self, member: Member) -> None:
-        self._member, self._group = member, member.name
-        self._loop = asyncio.get_running_loop()
-        self._news = asyncio.Event()
-        self._takes_batches = True
-        self._sending: list[Acks] = []
-
-    def __repr__(self) -> str:
-        return f"<Acknowledging of {self._group}: {len(self._sending)} hand-outs under way>"
-
-    def prompt(self) -> None:
-        """Messages are done: acknowledge them after a moment, with those that follow."""
-        self._news.set()
-
-    async def run(self, queue: PopQueue[Message]) -> None:
-        """Acknowledge what is done, until this is cancelled."""
-        await self._member.repeat(partial(self._turn, queue), f"acknowledge {queue.message_queue}", _AGAIN)
-
-    async def _turn(self, queue: PopQueue[Message]) -> None:
-        if not self._sending:  # otherwise a bug has ended the turn before
-            await self._news.wait()
-            await asyncio.sleep(GATHER)
-        await self._send_all(queue)
-
-    async def finally_(self, queue: PopQueue[Message], patience: float) -> bool:
-        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered. `run` has ended.
-
-        What is being hidden anew is waited for: the broker's answer says by which handle it is acknowledged.
-        """
-        try:
-            async with asyncio.timeout(patience):
-                await self._send_all(queue)
-                while queue.has_acks:
-                    await self._news.wait()
-                    await self._send_all(queue)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _send_all(self, queue: PopQueue[Message]) -> None:
-        """Until all was answered, or comes again because its time is over."""
-        self._news.clear()
-        if late := queue.late_acks(self._loop.time()):
-            text = f"{late} messages were handled after their invisible time: another member may handle them as well"
-            self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
-        self._sending += queue.take_acks()
-        began = self._loop.time()
-        while self._sending:
-            part = self._sending[:_MOST]
-            try:
-                await self._send(queue, part)
-            except RocketAppError as error:
-                is_final = _is_final(error)
-                if not is_final and self._loop.time() - began < part[0].handle.invisible_ms / 1000:
-                    count = sum(len(each.offsets) for each in self._sending)
-                    text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
-                    self._member.blocked.because(queue.message_queue, text, kind="ack", patience=_AGAIN, source=OF_ACK)
-                    await asyncio.sleep(_AGAIN)
-                    continue
-                text = str(error) if is_final else f"{error}; the messages come again"
-                self._member.observe(LoopFailed(f"acknowledge {queue.message_queue}", text))
-            del self._sending[: len(part)]
-        self._member.blocked.moving(queue.message_queue, source=OF_ACK)
-
-    async def _send(self, queue: PopQueue[Message], acks: Sequence[Acks]) -> None:
-        about = queue.message_queue
-        connection = await self._member.brokers.connection(about.broker_name)
-        is_one = len(acks) == 1 and len(acks[0].offsets) == 1
-        if self._takes_batches and not is_one:
-            try:
-                await pop.ack_all(connection, self._group, about.topic, acks, REQUEST_TIMEOUT)
-                return
-            except BrokerError as error:
-                if error.code in _PASSING:
-                    raise
-                # It may be about one of them alone. RocketMQ 5.0 knows no batches.
-                self._takes_batches = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        await self._send_single(connection, about.topic, acks)
-
-    async def _send_single(self, connection: Connection, topic: str, acks: Sequence[Acks]) -> None:
-        requests = [
-            AckRequest(
-                self._group, pop_retry_topic(self._group, topic, handle.kind), handle._replace(offset=offset), None
-            )
-            for handle, offsets in acks
-            for offset in offsets
-        ]
-        asked = (pop.ack(connection, request, REQUEST_TIMEOUT) for request in requests)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        refused = [answer for answer in answers if isinstance(answer, BaseException)]
-        if refused:
-            # One that may pass comes first: then all are sent again.
-            raise min(refused, key=_is_final)
-
-
 @dataclass(slots=True, eq=False)
 class _Change:
     message: Message
@@ -175,17 +76,22 @@ class _Change:
     """By which the broker is asked."""
 
 
-class Invisibility:
-    """Changes how long messages of one popped queue are hidden from other members."""
+class PopAcks:
+    """Acknowledges what was handled of one popped queue, and changes how long the rest is hidden from other members."""
 
-    def __init__(self, queue: PopQueue[Message], member: Member, redelivery: Redelivery) -> None:
+    def __init__(self, queue: MessageQueue, member: Member, redelivery: Redelivery) -> None:
         """`redelivery` stores dead letters."""
-        self._queue, self._member, self._redelivery = queue, member, redelivery
-        self._about: MessageQueue = queue.message_queue
+        self._about, self._member, self._redelivery = queue, member, redelivery
         self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        """Messages are done, and are acknowledged after a moment, with those that follow."""
+        self.queue: PopQueue[Message] = PopQueue(queue, self._news.set, next(member.epochs))
+        """What is in flight."""
+        self._takes_batches = True
+        self._sending: list[Acks] = []
         self.retries: RetryTimes = RetryTimes()
         """When messages that we have failed on come again."""
-        self._name = f"hide messages of {self._about}"
+        self._name = f"hide messages of {queue}"
         self._shortest = inf
         """The shortest time for which messages were hidden."""
         self._changed = asyncio.Event()
@@ -198,7 +104,86 @@ class Invisibility:
         """When messages that were not started are left to come again by themselves, once the queue is given up."""
 
     def __repr__(self) -> str:
-        return f"<Invisibility {self._about}: {len(self._running)} changes>"
+        return f"<PopAcks {self._about}: {len(self._sending)} hand-outs and {len(self._running)} changes under way>"
+
+    # What is done.
+
+    async def run(self) -> None:
+        """Acknowledge what is done, until this is cancelled."""
+        await self._member.repeat(self._turn, f"acknowledge {self._about}", _AGAIN)
+
+    async def _turn(self) -> None:
+        if not self._sending:  # otherwise a bug has ended the turn before
+            await self._news.wait()
+            await asyncio.sleep(GATHER)
+        await self._send_all()
+
+    async def finally_(self, patience: float) -> bool:
+        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered. `run` has ended.
+
+        What is being hidden anew is waited for: the broker's answer says by which handle it is acknowledged.
+        """
+        try:
+            async with asyncio.timeout(patience):
+                await self._send_all()
+                while self.queue.has_acks:
+                    await self._news.wait()
+                    await self._send_all()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _send_all(self) -> None:
+        """Until all was answered, or comes again because its time is over."""
+        self._news.clear()
+        if late := self.queue.late_acks(self._loop.time()):
+            text = f"{late} messages were handled after their invisible time: another member may handle them as well"
+            self._member.observe(LoopFailed(f"acknowledge {self._about}", text))
+        self._sending += self.queue.take_acks()
+        began = self._loop.time()
+        while self._sending:
+            part = self._sending[:_MOST]
+            try:
+                await self._send(part)
+            except RocketAppError as error:
+                is_final = _is_final(error)
+                if not is_final and self._loop.time() - began < part[0].handle.invisible_ms / 1000:
+                    count = sum(len(each.offsets) for each in self._sending)
+                    text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
+                    self._member.blocked.because(self._about, text, kind="ack", patience=_AGAIN, source=OF_ACK)
+                    await asyncio.sleep(_AGAIN)
+                    continue
+                text = str(error) if is_final else f"{error}; the messages come again"
+                self._member.observe(LoopFailed(f"acknowledge {self._about}", text))
+            del self._sending[: len(part)]
+        self._member.blocked.moving(self._about, source=OF_ACK)
+
+    async def _send(self, acks: Sequence[Acks]) -> None:
+        connection = await self._member.brokers.connection(self._about.broker_name)
+        is_one = len(acks) == 1 and len(acks[0].offsets) == 1
+        if self._takes_batches and not is_one:
+            try:
+                await pop.ack_all(connection, self._member.name, self._about.topic, acks, REQUEST_TIMEOUT)
+                return
+            except BrokerError as error:
+                if error.code in _PASSING:
+                    raise
+                # It may be about one of them alone. RocketMQ 5.0 knows no batches.
+                self._takes_batches = error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        await self._send_single(connection, acks)
+
+    async def _send_single(self, connection: Connection, acks: Sequence[Acks]) -> None:
+        requests = [
+            self._request(handle._replace(offset=offset), None) for handle, offsets in acks for offset in offsets
+        ]
+        asked = (pop.ack(connection, request, REQUEST_TIMEOUT) for request in requests)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        refused = [answer for answer in answers if isinstance(answer, BaseException)]
+        if refused:
+            # One that may pass comes first: then all are sent again.
+            raise min(refused, key=_is_final)
+
+    # What is hidden for another time.
 
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
@@ -209,7 +194,7 @@ class Invisibility:
         self._shortest = min(self._shortest, self._invisible)
         await is_set_by(self._changed, self._loop.time() + self._shortest / _LOOKS)
         self._changed.clear()
-        for message in self._queue.due(self._loop.time()):
+        for message in self.queue.due(self._loop.time()):
             self._start(_Change(message, self._invisible, is_last=False))
 
     @property
@@ -244,7 +229,7 @@ class Invisibility:
         now, late = self._loop.time(), list[Message]()
         self._until = now + REQUEST_TIMEOUT
         for message in messages:
-            if self._queue.is_over(message, now):
+            if self.queue.is_over(message, now):
                 late.append(message)
             else:
                 self._start(_Change(message, 0.0, is_last=True, is_untouched=True))
@@ -261,8 +246,8 @@ class Invisibility:
         running.add_done_callback(self._running.discard)
 
     async def _see_to(self, change: _Change) -> None:
-        while not (change.is_last and self._queue.is_over(change.message, self._loop.time())):
-            if (hand_out := self._queue.begin_change(change.message)) is not None:
+        while not (change.is_last and self.queue.is_over(change.message, self._loop.time())):
+            if (hand_out := self.queue.begin_change(change.message)) is not None:
                 change.hand_out = hand_out
                 async with self._places:
                     await self._make(change)
@@ -291,22 +276,20 @@ class Invisibility:
                     self._blocked(str(error))
                     await asyncio.sleep(_AGAIN)
                     continue
-                self._queue.changed(change.hand_out, None, self._loop.time())
+                self.queue.changed(change.hand_out, None, self._loop.time())
             else:
                 self._member.blocked.moving(self._about, source=OF_NACK)
                 # The broker counts from when it was asked, at the earliest: an answer may be late.
-                self._queue.changed(change.hand_out, handle, asked_at)
+                self.queue.changed(change.hand_out, handle, asked_at)
             break
         if change.is_last:
             if change.when_hidden is not None:
                 change.when_hidden()
-            self._queue.forget(change.message)
+            self.queue.forget(change.message)
 
     async def _ask(self, change: _Change) -> tuple[Handle, float]:
         """The handle that counts from now on, and the loop's time at which the request left."""
-        handle = change.hand_out.handle
-        topic = pop_retry_topic(self._member.name, self._about.topic, handle.kind)
-        request = AckRequest(self._member.name, topic, handle, round(change.seconds * 1000), change.is_untouched)
+        request = self._request(change.hand_out.handle, round(change.seconds * 1000), is_untouched=change.is_untouched)
         connection = await self._member.brokers.connection(self._about.broker_name)
         # A broker that is asked twice makes two messages of one: a late answer is waited for while the message is
         # hidden. At the end there is time for an acknowledgement with the handle as it is.
@@ -325,11 +308,16 @@ class Invisibility:
         finally:
             coming.cancel()
 
+    def _request(self, handle: Handle, invisible_ms: int | None, *, is_untouched: bool = False) -> AckRequest:
+        """An ack, or with a time a change to it."""
+        topic = pop_retry_topic(self._member.name, self._about.topic, handle.kind)
+        return AckRequest(self._member.name, topic, handle, invisible_ms, is_untouched)
+
     def _leave(self, messages: Iterable[Message], what: str) -> None:
         """Their time is over: they come again by themselves, and to hide them now would make copies."""
-        found = [message for message in messages if self._queue.holds(message)]
+        found = [message for message in messages if self.queue.holds(message)]
         for message in found:
-            self._queue.forget(message)
+            self.queue.forget(message)
         if found:
             text = f"{len(found)} messages are left to other members: their time was over before they were {what}"
             self._member.observe(LoopFailed(f"pop {self._about}", text))

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
-from rocketapp.consumer.modes.delivery import NewAcks
-from rocketapp.consumer.pop.acks import Invisibility
+from rocketapp.consumer.pop.acks import PopAcks
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import Pair, Taker
 from rocketapp.model.outcome import DeadLetter
-from rocketapp.state.pop_queue import PopQueue
 from rocketapp.state.redelivery import CERTAIN, is_spent
 from rocketapp.wire.record import Message
 
@@ -21,34 +20,32 @@ from rocketapp.wire.record import Message
 class PopDelivery(MessageDelivery):
     """The messages of one popped queue on their way to workers."""
 
-    def __init__(
-        self, queue: PopQueue[Message], mode: MessageMode, new_acks: NewAcks, invisibility: Invisibility
-    ) -> None:
-        super().__init__(queue, None, mode, new_acks)
+    def __init__(self, acks: PopAcks, mode: MessageMode) -> None:
+        super().__init__(acks.queue, None, mode, partial(mode.context.new_acks, failures=acks))
         self.check: Callable[[Any], Any] | None = self._hidden
-        self._invisibility, self._popped = invisibility, queue
+        self._acks = acks
 
     def deliver(self, messages: Sequence[Message]) -> None:
         """Messages that were just handed out; after the end they are given back."""
         if self._ended.done():
-            self._invisibility.give_back(messages)
+            self._acks.give_back(messages)
         else:
             super().deliver(messages)
 
     def _hidden(self, item: Any) -> Any:
         """What of an item is hidden from others still. The rest is given back; a thread may ask."""
-        is_over, now = self._popped.is_over, self._loop.time()
+        is_over, now = self._acks.queue.is_over, self._loop.time()
         late = [message for message in messages_of(item) if is_over(message, now)]
         if not late:
             return item
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._invisibility.give_back, late)
+            self._loop.call_soon_threadsafe(self._acks.give_back, late)
         return None if isinstance(item, Message) else [message for message in item if message not in late] or None
 
     def _park(self, caller: Caller, message: Message, after: float) -> None:
         """It is parked; after the end it is given back."""
         if self._ended.done():
-            self._invisibility.give_back([message])
+            self._acks.give_back([message])
         else:
             super()._park(caller, message, after)
 
@@ -68,4 +65,4 @@ class PopDelivery(MessageDelivery):
         for run in self.runs():
             with contextlib.suppress(IndexError):  # a thread may be faster
                 while run.items:
-                    self._invisibility.give_back(messages_of(run.items.popleft()[1]))
+                    self._acks.give_back(messages_of(run.items.popleft()[1]))

@@ -14,14 +14,14 @@ from rocketapp.client.calls import pop
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import LOST_PATIENCE
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.pop.acks import Invisibility
+from rocketapp.consumer.pop.acks import PopAcks
 from rocketapp.consumer.pop.delivery import PopDelivery
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.errors import ProtocolError, RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Handle
 from rocketapp.model.subscription import SubscriptionData
-from rocketapp.state.pop_queue import RENEW_AT, HandOut, PopQueue, hidden_since
+from rocketapp.state.pop_queue import RENEW_AT, HandOut, hidden_since
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message, decode_records
@@ -54,19 +54,10 @@ class Coming(NamedTuple):
 class Popper:
     """Asks one broker for messages of one topic, for as long as it is owned."""
 
-    def __init__(
-        self,
-        member: Member,
-        queue: PopQueue[Message],
-        *,
-        delivery: PopDelivery,
-        flow: QueueFlow,
-        invisibility: Invisibility,
-    ) -> None:
-        """`invisibility` knows when messages that we have failed on come again."""
-        self._member, self._queue, self._delivery = member, queue, delivery
-        self._flow, self._invisibility = flow, invisibility
-        self._about = queue.message_queue
+    def __init__(self, member: Member, acks: PopAcks, delivery: PopDelivery, flow: QueueFlow) -> None:
+        """`acks` knows what is in flight, and when messages that we have failed on come again."""
+        self._member, self._acks, self._delivery, self._flow = member, acks, delivery, flow
+        self._queue, self._about = acks.queue, acks.queue.message_queue
         self._loop = asyncio.get_running_loop()
         self.coming: Coming | None = None
         """The request under way."""
@@ -122,7 +113,7 @@ class Popper:
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
         if self._flow.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
-            self._invisibility.give_back(messages)
+            self._acks.give_back(messages)
         else:
             self._delivery.deliver(messages)
 
@@ -158,7 +149,7 @@ class Popper:
         It wakes no request for a message that comes again. One in flight may fail, and come again soon.
         """
         most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
-        wait = 0.0 if len(self._queue) else self._invisibility.retries.next(self._loop.time())
+        wait = 0.0 if len(self._queue) else self._acks.retries.next(self._loop.time())
         return most if wait is None else min(most, max(wait, _SHORT_HOLD))
 
     async def _start(self, hold: float) -> Coming:

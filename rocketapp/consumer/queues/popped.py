@@ -13,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterable
-from functools import partial
 
 from rocketapp.client.calls import pop
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.by_message import MessageMode
-from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, Acknowledging, Invisibility
+from rocketapp.consumer.pop.acks import REQUEST_TIMEOUT, PopAcks
 from rocketapp.consumer.pop.delivery import PopDelivery
 from rocketapp.consumer.pop.popper import Coming, Popper
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
@@ -46,14 +45,12 @@ class PopAssignment(Owned):
         member = mode.context.member
         super().__init__(queue, member)
         self._mode, self._starts, self._flow_control = mode, starts, flow_control
-        self._acks = Acknowledging(member)
-        self._queue: PopQueue[Message] = PopQueue(queue, self._acks.prompt, next(member.epochs))
-        self.popped: PopQueue[Message] | None = self._queue
-        self._invisibility = Invisibility(self._queue, member, mode.context.redelivery)
+        self._acks = PopAcks(queue, member, mode.context.redelivery)
+        self.popped: PopQueue[Message] | None = self._acks.queue
         self._consuming: tuple[Popper, QueueFlow] | None = None
 
     def __repr__(self) -> str:
-        return f"<PopAssignment {self._queue}>"
+        return f"<PopAssignment {self._acks.queue}>"
 
     @property
     def asked(self) -> SubscriptionData | None:
@@ -61,23 +58,22 @@ class PopAssignment(Owned):
         return None if coming is None else coming.wanted
 
     def limits_changed(self) -> None:
-        self._invisibility.limits_changed()
+        self._acks.limits_changed()
         if self._consuming is not None:
             self._consuming[1].change(self._limits())
 
     async def _session(self) -> None:
         """Begins when the group has an offset in each of its queues: a broker would choose another one."""
-        member, queue = self._member, self._queue
+        member, queue = self._member, self._acks.queue
         route = member.client.routes.get(self.queue.topic)
         for there in () if route is None else route.readable_queues(self.queue.topic):
             if there.broker_name == self.queue.broker_name and not self.is_ending:
                 await self._starts.fix(there)
         if self.is_ending:
             return
-        new_acks = partial(self._mode.context.new_acks, failures=self._invisibility)
-        delivery = PopDelivery(queue, self._mode, new_acks, self._invisibility)
+        delivery = PopDelivery(self._acks, self._mode)
         flow = self._flow_control.open(member, queue, self._limits())
-        popper = Popper(member, queue, delivery=delivery, flow=flow, invisibility=self._invisibility)
+        popper = Popper(member, self._acks, delivery, flow)
         self._consuming = popper, flow
         self.process_queue: PopQueue[Message] | None = queue
         member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
@@ -85,8 +81,8 @@ class PopAssignment(Owned):
             member.tasks.start(coroutine, f"{what} {self.queue}")
             for coroutine, what in (
                 (popper.run(), "pop"),
-                (self._invisibility.keep_hidden(), "keep hidden what is in flight of"),
-                (self._acks.run(queue), "acknowledge"),
+                (self._acks.keep_hidden(), "keep hidden what is in flight of"),
+                (self._acks.run(), "acknowledge"),
             )
         ]
         try:
@@ -111,7 +107,7 @@ class PopAssignment(Owned):
 
     async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
-        self._invisibility.end()
+        self._acks.end()
         delivery.end()
         late = self._give_back_late(popper, popper.coming)
         self._member.tasks.start(late, f"give back the late answer of {self.queue}")
@@ -122,7 +118,7 @@ class PopAssignment(Owned):
             self.is_clean: bool = False
         acknowledging.cancel()
         await asyncio.wait([acknowledging])
-        self.is_clean = await self._acks.finally_(self._queue, _LAST_ACKS) and self.is_clean
+        self.is_clean = await self._acks.finally_(_LAST_ACKS) and self.is_clean
         delivery.discard()
 
     async def _give_back_late(self, popper: Popper, coming: Coming | None) -> None:
@@ -136,8 +132,8 @@ class PopAssignment(Owned):
             if coming is not None:
                 await asyncio.wait([coming.answer])
                 with contextlib.suppress(RocketAppError, asyncio.CancelledError):
-                    self._invisibility.give_back(popper.took(coming))
-            await self._invisibility.settled()
+                    self._acks.give_back(popper.took(coming))
+            await self._acks.settled()
         finally:
             if coming is not None:
                 coming.answer.cancel()
