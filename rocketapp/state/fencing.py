@@ -6,8 +6,8 @@ uncertain before its offset was read again. An offset that we sent, or a lower o
 on with the queue. A broker that does not answer keeps only its own queues uncertain.
 
 An interim owner may commit late. So after a lost connection only an offset counts that was read after a new list of
-members had been acted on: by then an interim owner has given the queue back. Queues under a lock are not fenced: their
-lease says as much.
+members had been acted on: by then an interim owner has given the queue back. Queues under a lease are not fenced: it
+says as much.
 """
 
 from __future__ import annotations
@@ -114,18 +114,3 @@ class Fencing:
     def may_commit(self, queue: MessageQueue, now: float) -> bool:
         """Whether an offset of this queue may be committed."""
         return queue in self._verified and self.is_confirmed(queue.topic, now)
-
-
-class Unfenced(Fencing):
-    """Of a member that keeps its offsets itself, as in a broadcast group: its queues are never uncertain."""
-
-    def beat(self, now: float) -> bool:
-        """Whether the process stood still makes no difference."""
-        return False
-
-    def lost(self, broker_name: str, now: float) -> None:
-        """A broker that forgets us gives our queues to no other member."""
-
-    def is_confirmed(self, topic: str, now: float) -> bool:
-        """No list of members decides about its queues."""
-        return True

@@ -21,7 +21,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.fencing import Fencing, Unfenced
+from rocketapp.state.fencing import Fencing
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
@@ -116,7 +116,7 @@ class Commits:
     def __init__(self, member: Member, store: GroupOffsets) -> None:
         self.store: GroupOffsets = store
         self._member, now = member, asyncio.get_running_loop().time()
-        self.fencing: Fencing = Unfenced(now) if member.broadcast else Fencing(now)
+        self.fencing: Fencing = Fencing(now)
         """Which queues are certainly still ours."""
         self._tasks = Tasks(member.observe)
         self._committers: dict[str, Committer] = {}
@@ -199,6 +199,8 @@ class Committer:
         read again before the first commit, and before more of them if another member lives (`is_contested`).
         """
         queue = process_queue.message_queue
+        if self._member.broadcast:
+            lease = Lease.endless()  # its offsets are its own: no other member takes the queue away
         session = self.sessions[queue] = Session(process_queue, lease, is_contested)
         # Without its master a queue can only have begun at what a slave knows.
         session.is_from_slave = not self._store.is_connected(queue.broker_name)

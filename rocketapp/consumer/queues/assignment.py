@@ -248,7 +248,7 @@ class Assignment(Owned):
         else:
             failed = delivery.over.done() and delivery.over.exception() is not None
             why = SessionEnd.FAILED if failed else SessionEnd.LOCK_LOST
-        if session.lease is None and self._mode.run_on is not None:
+        if not self._mode.needs_lock and self._mode.run_on is not None:
             # Results of its running handlers are ignored.
             delivery.discard()
             return why, True

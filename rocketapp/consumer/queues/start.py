@@ -155,7 +155,8 @@ class Starts:
     async def _commit(self, queue: MessageQueue, offset: int, store: GroupOffsets | None = None) -> None:
         """If this member certainly still owns it: a start is fenced like any other commit."""
         is_listed = self._modes.of(queue.topic).needs_lock or self._fencing.is_listed(queue)
-        if not is_listed or not self._fencing.is_confirmed(queue.topic, self._now()):
+        is_ours = is_listed and self._fencing.is_confirmed(queue.topic, self._now())
+        if not is_ours and not self._member.broadcast:
             raise TransportError(queue.broker_name, f"{queue} may belong to another member by now: looking again first")
         await (store or self._store).commit(queue, offset)
 

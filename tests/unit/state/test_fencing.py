@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.fencing import CONFIRMED_FOR, FROZEN_AFTER, Fencing, Unfenced
+from rocketapp.state.fencing import CONFIRMED_FOR, FROZEN_AFTER, Fencing
 
 ONE, OTHER = MessageQueue("T", "a", 0), MessageQueue("T", "b", 0)
 
@@ -112,12 +112,3 @@ def test_what_is_trusted_was_verified_after_every_disturbance_of_its_own(steps: 
                 verified[ONE] = at
         for queue in (ONE, OTHER):
             assert not fencing.may_commit(queue, now) or verified[queue] > max(disturbed[queue], listed[queue] - 1)
-
-
-def test_a_member_that_keeps_its_offsets_itself_is_never_in_doubt() -> None:
-    fencing = Unfenced(0.0)
-    fencing.begin(ONE)
-    fencing.lost(ONE.broker_name, 1.0)
-    assert not fencing.beat(1000.0)
-    assert fencing.may_commit(ONE, 2000.0)
-    assert fencing.fenced == set()

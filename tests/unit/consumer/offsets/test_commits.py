@@ -18,7 +18,6 @@ from rocketapp.consumer.offsets.commits import (
     Session,
 )
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.fencing import Unfenced
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
@@ -56,7 +55,6 @@ def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
     """An orderly session of a queue with so many messages."""
     now = asyncio.get_running_loop().time()
     commits = Commits(member_alone(brokers=store), cast(Any, store))
-    commits.fencing = Unfenced(now)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(count)])
     lease = Lease(lasts=1000.0, renew_interval=1000.0)
