@@ -283,14 +283,12 @@ class Rebalancer:
         """
         self._stopped = True
         assignments = list(self._owned.values())
-        for topic, owned in self._of_topic.items():
+        for assignment in assignments:
+            assignment.end()
+        for topic in self._of_topic:
             route = self._member.client.routes.get(topic)
             there = frozenset[MessageQueue]() if route is None else frozenset(route.readable_queues(topic))
-            others = there - self.wanted.get(topic, frozenset())
-            for queue, assignment in owned.items():
-                assignment.end()
-                if queue in others:
-                    assignment.is_of_another()
+            self._apply(topic, self.wanted.get(topic, frozenset()), there, is_alone=True)
         cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())
