@@ -20,7 +20,7 @@ from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, TopicChange
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.registry import Taken, with_policy
+from rocketapp.app.declare.registry import TakenTopics, with_policy
 from rocketapp.app.payloads import Payloads, PluginCodec
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publisher, Publishing, Running
@@ -153,7 +153,7 @@ class Declared:
         """Where handlers' arguments come from."""
         self.handlers: list[Declaration] = []
         """Those that are enabled, as far as their code says what they are."""
-        self._taken = Taken()
+        self._taken = TakenTopics()
         if isinstance(plugins, str) or not isinstance(plugins, Iterable):
             raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
         self._plugin_objects = list(plugins)
@@ -197,7 +197,7 @@ class Declared:
         SetupError for handlers that contradict each other.
         """
         complete = [one.complete(group, consumer) for one in self.handlers]
-        found, taken = [replace(one, subscription=policed(one.subscription)) for one in complete], Taken()
+        found, taken = [replace(one, subscription=policed(one.subscription)) for one in complete], TakenTopics()
         for one in found:
             taken.add(one.subscription)
         return found

@@ -40,7 +40,7 @@ class ConsumedGroup:
     topics: tuple[ConsumedTopic, ...]
 
 
-class Taken:
+class TakenTopics:
     """What the subscriptions so far have taken: a new one is compared with its own topic's alone.
 
     Those of one topic and group agree in what `_SHARED` names, so that one of them speaks for all.
