@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ from rocketapp.app.settings import OptionField, fields_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/how-to/from-java.md"
-_HEAD = "| Java's client | Here | Default |\n| --- | --- | --- |\n"
+_HEAD = "| Java's client | Here |\n| --- | --- |\n"
 
 
 def of_java() -> Iterator[tuple[str, OptionField]]:
@@ -24,10 +23,7 @@ def of_java() -> Iterator[tuple[str, OptionField]]:
 
 def with_table(page: str) -> str:
     """The page with the table as it has to be."""
-    rows = "".join(
-        f"| `{option.info.java}` | `{table}.{option.name}` | `{json.dumps(option.default)}` |\n"
-        for table, option in of_java()
-    )
+    rows = "".join(f"| `{option.info.java}` | `{table}.{option.name}` |\n" for table, option in of_java())
     return re.sub(re.escape(_HEAD) + r"(?:^\|.*\n)*", lambda _: _HEAD + rows, page, flags=re.MULTILINE)
 
 
