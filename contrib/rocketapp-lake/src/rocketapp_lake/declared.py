@@ -6,36 +6,26 @@ import difflib
 import inspect
 import os
 import re
+import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
+import msgspec
 import pyarrow as pa
 
 from rocketapp import DeadLetter, Message, SetupError, Topic
 from rocketapp_lake.arrow_columns import arrow_columns, schema_of_ddl
 from rocketapp_lake.columns import Columns
-from rocketapp_lake.options import (
-    ONLY,
-    TARGET_FILE_SIZE,
-    BadRows,
-    Evolution,
-    FormatName,
-    OnOffsetReset,
-    SinkOptions,
-    Transform,
-    Until,
-    WrittenBy,
-)
+from rocketapp_lake.options import ONLY, TARGET_FILE_SIZE, SinkOptions, Transform
 from rocketapp_lake.rows import SET_ASIDE, Read, Rows
 from rocketapp_lake.typed_columns import is_generated, protobuf_columns, typed_columns
 from rocketapp_lake.writing import is_known
 
-MOST_SECONDS = 10**9
-"""Some 30 years: what a clock can be set to."""
 LONGEST_NAME = 200
 """Signs of the name of a sink, which names a directory: all but letters, digits and `_.-~` count as three or more."""
 
@@ -141,59 +131,38 @@ class Sink(SinkOptions):
 
 def problems_of(sink: Sink) -> Iterator[str]:
     """Why it cannot work, as far as the options themselves tell. Those behind the first one need not be right."""
-    for name, known in CHOICES.items():
-        value = getattr(sink, name)
-        if value not in known:
-            yield f"{name}={value!r} is unknown: give {' or '.join(map(repr, known))}"
-    for name in ("partition_by", "sort_by", "merge_on"):
-        columns: object = getattr(sink, name)
-        if not isinstance(columns, tuple) or not all(isinstance(column, str) and column for column in columns):
-            yield f"{name}={columns!r}: give names of columns"
-    url: object = sink.url
-    table: object = sink.table
-    if url is not None and (not isinstance(url, str) or "://" not in url):
+    yield from _kind_problems(sink)
+    if sink.url is not None and "://" not in sink.url:
         yield "url= is a text as postgresql+psycopg://user@127.0.0.1/shop"
+    table: object = sink.table
     if not isinstance(table, str | os.PathLike) or not os.fspath(table):
         yield f"table={table!r}: give the place of the table"
     if "\0" in str(table):
         yield f"table={table!r} has a sign that no path has"
-    yield from _number_problems(sink)
-    yield from _bad_rows_problems(sink)
-    yield from _codec_problems(sink.codec, sink.schema)
-    called: object = sink.name
-    if not isinstance(called, str) or not called:
-        yield f"name={called!r}: give a text"
-    elif not called.isprintable():
-        yield f"name={called!r} has a sign that cannot be shown"
-    elif len(quote(called, safe="")) > LONGEST_NAME:
-        yield f"name={called[:40]!r}... is too long: give {LONGEST_NAME} signs at most"
-
-
-CHOICES: Mapping[str, Sequence[str | None]] = {
-    "format": get_args(FormatName),
-    "bad_rows": get_args(BadRows),
-    "evolution": get_args(Evolution),
-    "on_offset_reset": get_args(OnOffsetReset),
-    "written_by": (None, *get_args(WrittenBy)),
-    "until": (None, *get_args(Until)),
-}
-"""What some options may be."""
-
-
-def _number_problems(sink: Sink) -> Iterator[str]:
-    for name in ("flush_rows", "flush_bytes", "target_file_size"):
-        count: object = getattr(sink, name)
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            yield f"{name}={count!r}: give a whole number, 1 or more"
-    for name, optional in (("flush_seconds", ""), ("compact_every", ", or None")):
-        value: Any = getattr(sink, name)
-        if value is None and optional:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < MOST_SECONDS:
-            shown = repr(value) if len(str(value)) < 40 else f"{str(value)[:40]}..."
-            yield f"{name}={shown}: give seconds, more than 0 and less than a billion{optional}"
     if sink.compact_every is None and sink.target_file_size != TARGET_FILE_SIZE:
         yield f"target_file_size={sink.target_file_size} does nothing without compact_every="
+    yield from _bad_rows_problems(sink)
+    yield from _codec_problems(sink.codec, sink.schema)
+    if not sink.name.isprintable():
+        yield f"name={sink.name!r} has a sign that cannot be shown"
+    if len(quote(sink.name, safe="")) > LONGEST_NAME:
+        yield f"name={sink.name[:40]!r}... is too long: give {LONGEST_NAME} signs at most"
+
+
+_KINDS = get_type_hints(SinkOptions, include_extras=True) | {"table": Any, "start": Any}
+"""What each option may be. Those two are checked elsewhere."""
+
+
+def _kind_problems(sink: Sink) -> Iterator[str]:
+    for one in fields(SinkOptions):
+        value, kind = getattr(sink, one.name), _KINDS[one.name]
+        try:
+            msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            shown = f"{one.name}={reprlib.repr(value) if one.repr else ''}"
+            choices = [get_args(part) for part in (kind, *get_args(kind)) if get_origin(part) is Literal]
+            known = " or ".join(map(repr, chain(*choices)))
+            yield f"{shown} is unknown: give {known}" if known else f"{shown}: {error}"
 
 
 def _bad_rows_problems(sink: Sink) -> Iterator[str]:
@@ -201,11 +170,8 @@ def _bad_rows_problems(sink: Sink) -> Iterator[str]:
         yield f'bad_rows_topic={sink.bad_rows_topic!r} needs bad_rows="topic"'
     if sink.bad_rows == "topic" and sink.bad_topic == sink.topic:
         yield f"bad_rows_topic={sink.bad_topic!r} is the topic of the sink: bad rows would come again for ever"
-    most: object = sink.bad_rows_max_ratio
-    if most is not None and not sink.sets_aside:
+    if (most := sink.bad_rows_max_ratio) is not None and not sink.sets_aside:
         yield f'bad_rows_max_ratio={most!r} needs bad_rows="table" or bad_rows="topic"'
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int | float) or not 0 <= most <= 1):
-        yield f"bad_rows_max_ratio={most!r}: give a share from 0 to 1"
 
 
 def transform_problem(function: object) -> str | None:

@@ -188,7 +188,7 @@ async def test_a_value_that_its_column_cannot_hold_is_a_bad_row(shop: Shop, bad_
         ({"bad_rows": "topic", "bad_rows_topic": "orders"}, "is the topic of the sink"),
         ({"bad_rows": "topic", "bad_rows_topic": "a b"}, "bad_rows_topic='a b': "),
         ({"bad_rows_max_ratio": 0.1}, "bad_rows_max_ratio=0.1 needs bad_rows="),
-        ({"bad_rows": "table", "bad_rows_max_ratio": 5}, "bad_rows_max_ratio=5: give a share from 0 to 1"),
+        ({"bad_rows": "table", "bad_rows_max_ratio": 5}, "bad_rows_max_ratio=5: Expected `float` <= 1"),
         ({"evolution": "rename"}, "evolution='rename' is unknown: give 'fail' or 'add'"),
     ],
 )

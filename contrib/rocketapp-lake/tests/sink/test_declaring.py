@@ -35,8 +35,8 @@ class Tree:
         ({"flush_row": 5}, "flush_row= is unknown: flush_rows= is meant?"),
         ({"zone": 5}, "zone= is unknown"),
         ({"table": "s3://bucket/orders", "format": "parquet"}, "on a local or network file system"),
-        ({"flush_rows": 0}, "flush_rows=0: give a whole number"),
-        ({"flush_seconds": 0}, "flush_seconds=0: give seconds"),
+        ({"flush_rows": 0}, "flush_rows=0: Expected `int` >= 1"),
+        ({"flush_seconds": 0}, "flush_seconds=0: Expected `float` > 0"),
         ({"bad_rows": "drop"}, "bad_rows='drop' is unknown"),
         (
             {"partition_by": "day", "format": "sql"},
@@ -45,26 +45,26 @@ class Tree:
         ({"partition_by": "id", "format": "parquet"}, "partition_by='id': format='parquet' has 'day' or 'hour'"),
         ({"partition_by": "bucket(4, id)", "format": "delta"}, "format='delta' has columns, 'day' and 'hour'"),
         ({"partition_by": "no(id)", "format": "iceberg", "table": "a.b.c"}, "give a column, or a transform of one"),
-        ({"partition_by": 5, "format": "delta"}, "partition_by=5: give names of columns"),
+        ({"partition_by": 5, "format": "delta"}, "partition_by=5: Expected `str | array | null`"),
         ({"schema": int}, "has no fields"),
         ({"on_offset_reset": "last"}, "on_offset_reset='last' is unknown: give 'fail' or 'new_epoch'"),
         ({"sort_by": "id", "format": "sql"}, "sort_by= is for format='parquet' or format='delta' or format="),
-        ({"sort_by": [5], "format": "parquet"}, "sort_by=(5,): give names of columns"),
+        ({"sort_by": [5], "format": "parquet"}, "sort_by=(5,): Expected `str`, got `int`"),
         (
             {"written_by": "duckdb", "format": "delta"},
-            "written_by='duckdb' is unknown: give None or 'spark' or",
+            "written_by='duckdb' is unknown: give 'spark' or 'arrow'",
         ),
         ({"written_by": "arrow", "format": "sql"}, "written_by= is for format='parquet' or format='delta'"),
-        ({"compact_every": 0}, "compact_every=0: give seconds, more than 0 and less than a billion, or None"),
-        ({"target_file_size": 0}, "target_file_size=0: give a whole number, 1 or more"),
-        ({"name": 5}, "name=5: give a text"),
-        ({"name": ""}, "name='': give a text"),
+        ({"compact_every": 0}, "compact_every=0: Expected `float` > 0"),
+        ({"target_file_size": 0}, "target_file_size=0: Expected `int` >= 1"),
+        ({"name": 5}, "name=5: Expected `str"),
+        ({"name": ""}, "name='': Expected `str` of length >= 1"),
         ({"name": "x" * 300}, "is too long"),
         ({"name": "a\0b"}, "has a sign that cannot be shown"),
         ({"table": "a\0b"}, "has a sign that no path has"),
         ({"url": "sqlite://", "format": "parquet"}, "url= is for format='sql'"),
-        ({"sort_by": 5}, "sort_by=5: give names of columns"),
-        ({"flush_seconds": 10**400}, "give seconds, more than 0 and less than"),
+        ({"sort_by": 5}, "sort_by=5: Expected `str | array | null`"),
+        ({"flush_seconds": 10**400}, "Number out of range"),
         ({"target_file_size": 7}, "target_file_size=7 does nothing without compact_every="),
         ({"schema": Tree}, "holds itself"),
         ({"schema": "id STRING, ID STRING"}, "columns 'id' and 'ID' differ in case alone"),
@@ -126,6 +126,12 @@ def test_of_several_topics_each_has_a_table_of_its_own_or_all_have_one(tmp_path:
         sink(app, ["payments", "invoices"], table=tmp_path / "one", name="one")
     with pytest.raises(SetupError, match="no topic is named"):
         sink(app, [], table=tmp_path / "none")
+
+
+def test_tags_are_those_of_subscribe_one_text_or_several(tmp_path: Path) -> None:
+    app = RocketApp("shop", plugins=lake_plugin())
+    sink(app, "orders", table=tmp_path / "one", tags="paid || refunded")
+    sink(app, "payments", table=tmp_path / "several", tags=["paid", "refunded"])
 
 
 async def test_several_topics_land_in_one_table_by_one_function(shop: Shop) -> None:

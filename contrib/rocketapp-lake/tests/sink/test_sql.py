@@ -555,7 +555,7 @@ async def test_without_a_url_the_app_does_not_start(table: Shop, apps: None) -> 
     [
         ({"url": "db/shop"}, "url= is a text as postgresql+psycopg://"),
         ({"merg_on": "id"}, "merg_on= is unknown: merge_on= is meant?"),
-        ({"merge_on": [5]}, "merge_on=(5,): give names of columns"),
+        ({"merge_on": [5]}, "merge_on=(5,): Expected `str`, got `int`"),
         ({"written_by": "spark"}, "written_by= is for format='parquet' or format='delta'"),
         ({"table": "a.b.c"}, "table='a.b.c': give the name of a table"),
         ({"partition_by": "day"}, "partition_by= is for format='parquet' or format='delta' or format='iceberg'"),
