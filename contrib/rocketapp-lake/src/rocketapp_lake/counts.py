@@ -59,9 +59,8 @@ class Counts:
         _tell(name, batch, done, seconds)
 
 
-_COUNTED = [(*one.metadata["metric"], attrgetter(f"counts.{one.name}")) for one in fields(Counts) if one.metadata]
 _FIGURES: Sequence[tuple[str, str, str, Callable[[Writer], float]]] = (
-    *_COUNTED,
+    *((*one.metadata["metric"], attrgetter(f"counts.{one.name}")) for one in fields(Counts) if one.metadata),
     ("paused", "s", "Time in which a full buffer stopped the pulls.", attrgetter("buffer.paused")),
     ("buffer.usage", "By", "Bytes of records that are held.", attrgetter("buffer.held")),
     ("buffer.limit", "By", "Bytes at which pulls stop.", attrgetter("buffer.limit")),

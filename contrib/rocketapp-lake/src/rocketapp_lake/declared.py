@@ -212,11 +212,10 @@ def columns_of(kind: Any) -> Columns:
         other = seen.setdefault(name.lower(), name)
         if other != name:
             raise TypeError(f"columns {other!r} and {name!r} differ in case alone, which Spark takes for one")
-    if not found.schema.names:
-        raise TypeError(f"{kind!r} has no fields")
-    for name in found.schema.names:
         if name.startswith(RESERVED):
             raise TypeError(f"field {name!r}: names that begin with {RESERVED} are those of the sink")
+    if not seen:
+        raise TypeError(f"{kind!r} has no fields")
     return found
 
 

@@ -147,8 +147,7 @@ class DeltaStore(Versions[DeltaTable]):
                 storage_options=self._storage or None,
             )
         except DeltaError:
-            found = self._open()
-            if found is None:
+            if (found := self._open()) is None:
                 raise
             return found
         self._sync(table)

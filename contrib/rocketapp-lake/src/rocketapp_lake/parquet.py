@@ -126,7 +126,8 @@ class ParquetStore(Store):
         if sequence <= self._complete:
             return
         if not self._log.is_done(sequence):
-            self._log.sync()
+            # The commit has to last before its files are moved, which would be there without it.
+            sync(self._log.path)
             self._move(sequence, entry)
             self._log.done(sequence)
         self._staging.forget(entry["batch"])
@@ -188,7 +189,7 @@ class ParquetLog:
         return read(self._name(sequence))
 
     def create(self, sequence: int, content: bytes) -> None:
-        """The commit point; `sync` makes it last. Raises FencedError if this number is taken."""
+        """The commit point; it lasts once the folder is synced. Raises FencedError if this number is taken."""
         make(self.path)
         name = self._name(sequence)
         coming = name.with_name(f".{name.name}.{os.getpid()}.{time_ns()}")
@@ -208,10 +209,6 @@ class ParquetLog:
             raise
         finally:
             coming.unlink(missing_ok=True)
-
-    def sync(self) -> None:
-        """Commits that are there survive the machine: before their files are moved, which would be there without."""
-        sync(self.path)
 
     def is_done(self, sequence: int) -> bool:
         """Whether the files of a commit were in place, whatever became of them since."""

@@ -148,15 +148,13 @@ class SqlStore(Store):
         """What loads rows into the table, which is created if it is not there."""
         with self._database.connected() as connection:
             table = self._found(connection)
-            dialect = connection.dialect
-        if table is None:
-            columns = [column_of(field, dialect, is_key=field.name in self._merge_on) for field in rows.schema]
-            keys = [sa.PrimaryKeyConstraint(*self._merge_on)] if self._merge_on else []
-            self._database.create(sa.Table(self._name, sa.MetaData(), *columns, *keys, schema=self._schema or None))
-            with self._database.connected() as connection:
-                table = self._found(connection)
-            assert table is not None
-        return self._loaded(table, rows)
+        if table is not None:
+            return self._loaded(table, rows)
+        dialect, key = self._database.dialect, self._merge_on
+        columns = [column_of(field, dialect, is_key=field.name in key) for field in rows.schema]
+        keys = [sa.PrimaryKeyConstraint(*key)] if key else []
+        self._database.create(sa.Table(self._name, sa.MetaData(), *columns, *keys, schema=self._schema or None))
+        return self._made(rows)
 
     def _loaded(self, table: sa.Table, rows: pa.Table) -> Any:
         """What loads these rows. Raises SinkError for columns and keys that the table lacks."""

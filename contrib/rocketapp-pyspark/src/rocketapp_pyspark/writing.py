@@ -21,7 +21,6 @@ from rocketapp_pyspark.session import Spark, cause_of, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -92,7 +91,7 @@ SPARING: Mapping[str, str] = {
 
 def by_spark(spark: Spark, partition_by: Sequence[str] = (), sort_by: Sequence[str] = ()) -> Write:
     """Arrow writes a file that Spark reads: that costs Spark less than rows that come from Python."""
-    known: dict[str, StructType] = {}
+    known: dict[pa.Schema, StructType] = {}
     partitions = [partition_column(one) for one in partition_by]
 
     def write(rows: pa.Table, directory: Path) -> None:
@@ -101,8 +100,10 @@ def by_spark(spark: Spark, partition_by: Sequence[str] = (), sort_by: Sequence[s
         coming = directory.with_name("in.parquet")
         short = repeated(rows)
         pq.write_table(rows, coming, compression="none", use_dictionary=short)
+        if rows.schema not in known:
+            known[rows.schema] = session.createDataFrame(rows.slice(0, 0)).schema
         # With a schema Spark has no job to run to find it.
-        frame = session.read.schema(_schema(session, rows, known)).parquet(str(coming))
+        frame = session.read.schema(known[rows.schema]).parquet(str(coming))
         frame = frame.coalesce(files_of(rows))
         if sort_by:
             # In the order of the partitions first, as the writer would sort them itself otherwise.
@@ -123,10 +124,3 @@ def repeated(rows: pa.Table) -> list[str]:
     head = rows.slice(0, 1_000)
     flat = [name for name in head.column_names if not pa.types.is_nested(head[name].type)]
     return [name for name in flat if 2 * len(pc.unique(head[name])) <= len(head)]
-
-
-def _schema(session: SparkSession, rows: pa.Table, known: dict[str, StructType]) -> StructType:
-    name = rows.schema.to_string()
-    if name not in known:
-        known[name] = session.createDataFrame(rows.slice(0, 0)).schema
-    return known[name]
