@@ -49,10 +49,17 @@ def lake_plugin() -> list[LakePlugin]:
 
 
 def all_rows(table: Path) -> list[dict[str, Any]]:
-    """With the columns of all files: without a schema Arrow takes those of the first one."""
-    dataset = ds.dataset(table, format="parquet")
+    """With the columns of all files: without a schema Arrow takes those of the first one.
+
+    Files are listed here: Arrow looks into hidden folders as well, and fails when one is gone meanwhile.
+    """
+    shown = [one for one in table.glob("[!_]*") if not one.name.startswith(".")]
+    files = [file for one in shown for file in ([one] if one.is_file() else one.rglob("*.parquet"))]
+    if not files:
+        return []
+    dataset = ds.dataset(files, format="parquet")
     schema = pa.unify_schemas([dataset.schema, *(part.physical_schema for part in dataset.get_fragments())])
-    found: list[dict[str, Any]] = ds.dataset(table, schema=schema, format="parquet").to_table().to_pylist()
+    found: list[dict[str, Any]] = ds.dataset(files, schema=schema, format="parquet").to_table().to_pylist()
     return found
 
 
