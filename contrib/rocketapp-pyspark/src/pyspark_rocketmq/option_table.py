@@ -157,7 +157,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("failOnDataLoss", switch, READS, True),
     Option("commitOffsets", switch, STREAM, False, needs=("consumerGroup",)),
     Option("pullBatchSize", whole(1, 1024), READS, 256),
-    Option("pullDepth", whole(1, 256), READS, 8),
+    Option("pullDepth", whole(1, 256), READS, 16),
     Option("pullTimeoutMs", whole(1, _MANY), READS, 20_000),
     Option("fetchOffset.numRetries", whole(0, 1000), READS, 3),
     Option("fetchOffset.retryIntervalMs", whole(0, _MANY), READS, 1000),

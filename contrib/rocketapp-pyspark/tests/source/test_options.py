@@ -160,7 +160,7 @@ def test_a_secret_is_in_no_error() -> None:
 def test_defaults_of_a_batch_read() -> None:
     found = batch()
     assert (found.start, found.end) == (Edge(default=EARLIEST), Edge(default=LATEST))
-    assert (found.pulls.pull_batch_size, found.pulls.pull_depth, found.reach.timeout) == (256, 8, 20.0)
+    assert (found.pulls.pull_batch_size, found.pulls.pull_depth, found.reach.timeout) == (256, 16, 20.0)
     assert (found.reach.retries, found.reach.retry_interval) == (3, 1.0)
     assert (found.columns, found.min_partitions, found.max_records_per_partition) == (USUAL, None, None)
     assert found.pulls.fail_on_data_loss
