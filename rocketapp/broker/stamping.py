@@ -45,7 +45,7 @@ def value_of(text: str, name: str) -> str | None:
 
 
 class Stamp:
-    """Adds a unique key if the message has none, and region, trace switch and cluster."""
+    """Adds a unique key if the message has none, and to one that was sent alone region, trace switch and cluster."""
 
     def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str], now_ms: Callable[[], int]) -> None:
         self._new_key, self._now_ms = new_key, now_ms
@@ -53,6 +53,9 @@ class Stamp:
 
     def single(self, text: str) -> Stamped:
         """The properties of a message that was sent alone."""
+        return self._stamped(text, self._suffix)
+
+    def _stamped(self, text: str, suffix: str) -> Stamped:
         if text and not text.endswith("\x02"):
             text += "\x02"
         if _POP_CK in text and value_of(text, _POP_CK) is not None:
@@ -78,15 +81,15 @@ class Stamp:
         if not unique_key:
             unique_key = self._new_key()
             text = f"{text}UNIQ_KEY\x01{unique_key}\x02"
-        return Stamped(_limited(text + self._suffix), unique_key, delay_level, is_half, timer_ms)
+        return Stamped(_limited(text + suffix), unique_key, delay_level, is_half, timer_ms)
 
     def batched(self, raw: bytes) -> Stamped:
-        """The properties of one message of a batch."""
+        """The properties of one message of a batch: as in Apache RocketMQ its own, for readers pay for each one."""
         try:
             text = raw.decode()
         except UnicodeDecodeError as error:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"properties of a batched message: {error}") from None
-        return self.single(text)
+        return self._stamped(text, "")
 
 
 def _without(text: str, name: str) -> str:

@@ -26,7 +26,7 @@ MOST_KEY_BYTES = 30_000
 
 _FIELD, _RECORD = "\x01", "\x02"
 _CLEAN = str.maketrans({_FIELD: " ", _RECORD: " "})
-_OFF, _USUAL = b"TRACE_ON\x01false", f"MSG_REGION\x01{REGION}\x02".encode()
+_OFF, _NAMED, _USUAL = b"TRACE_ON\x01false", b"MSG_REGION\x01", f"MSG_REGION\x01{REGION}\x02".encode()
 
 
 class MessageKind(IntEnum):
@@ -171,7 +171,8 @@ def handled(stub: Stub) -> Handled | None:
     message_id, failed = id_and_failed(stub)
     found = names.keys_of(raw)
     keys = None if found is None else found.decode("utf-8", "replace")
-    region = REGION if _USUAL in raw else names.decode(raw).get(names.MSG_REGION, REGION)
+    is_usual = _USUAL in raw or _NAMED not in raw  # messages of a batch do not name it
+    region = REGION if is_usual else names.decode(raw).get(names.MSG_REGION, REGION)
     if _FIELD in message_id or _FIELD in region or (keys is not None and _FIELD in keys):
         message_id, region = message_id.translate(_CLEAN), region.translate(_CLEAN)
         keys = None if keys is None else keys.translate(_CLEAN)

@@ -29,6 +29,8 @@ def test_each_message_of_a_java_batch_is_handled_by_itself(
         assert (event["queue"], event["offset"]) == (result["queue"], first + n)
         assert (event["tag"], event["keys"], event["properties"]["n"]) == (f"T{n % 2}", [f"k{n}"], str(n))
     assert len({event["id"] for event in seen.values()}) == 20
+    stored = java.read(topic, least=20)
+    assert not [one for one in stored if {"MSG_REGION", "TRACE_ON", "CLUSTER"} & one["properties"].keys()]
     assert app.stop().handled == 20
 
 

@@ -59,10 +59,10 @@ def test_what_cannot_be_stored_is_refused(text: str, code: ResponseCode) -> None
     assert refused.value.code == code
 
 
-def test_a_batched_message_has_one_unique_key_its_own() -> None:
-    stamped = STAMP.batched(b"UNIQ_KEY\x01A1\x02KEYS\x01k\x02")
-    assert stamped.raw.count(b"UNIQ_KEY\x01") == 1
-    assert stamped.unique_key == "A1"
+def test_a_batched_message_has_its_own_properties_alone_and_a_unique_key() -> None:
+    own = b"UNIQ_KEY\x01A1\x02KEYS\x01k\x02"
+    assert STAMP.batched(own)[:2] == (own, "A1")
+    assert properties.decode(STAMP.batched(b"KEYS\x01k").raw) == {"KEYS": "k", "UNIQ_KEY": "NEW"}
 
 
 def test_the_refusal_of_a_nul_says_what_to_do() -> None:
