@@ -132,6 +132,7 @@ def test_tags_are_those_of_subscribe_one_text_or_several(tmp_path: Path) -> None
     app = RocketApp("shop", plugins=lake_plugin())
     sink(app, "orders", table=tmp_path / "one", tags="paid || refunded")
     sink(app, "payments", table=tmp_path / "several", tags=["paid", "refunded"])
+    assert len(document_of(app, Settings())["operations"]) == 2
 
 
 async def test_several_topics_land_in_one_table_by_one_function(shop: Shop) -> None:
