@@ -54,9 +54,10 @@ def test_no_promise_breaks_when_mechanisms_meet(seed: int, pool: ProcessPoolExec
         (447, "a member that joins may answer for its kind, also when the one that was asked before is dead"),
         (1367, "what may be wanted waits while nobody of a kind has said what it wants, also when all of it are gone"),
         (7075, "all members are dead at once, and the first that begins passes over what only the other kind wants"),
+        (22709, "a breaker goes on although messages have waited in it whose queue was given up"),
         (469, "a copy stored behind the end of a cut drain tells its next owner nothing"),
     ],
-    ids=["given back", "may answer", "has not said", "all dead", "told nothing"],
+    ids=["given back", "may answer", "has not said", "all dead", "given up", "told nothing"],
 )
 def test_a_seed_that_has_found_a_defect_finds_none(seed: int, lesson: str, pool: ProcessPoolExecutor) -> None:
     assert pool.submit(simulate, seed, PAIRS).result().findings == [], lesson

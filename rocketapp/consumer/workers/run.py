@@ -316,7 +316,8 @@ class Ready:
             for run in chain(caller.mixed, caller.runs):
                 if left >= free:
                     break
-                left += len(run.items) if run.is_shared else 1
+                # One whose messages were withdrawn is looked at too: it leaves, and takes no probe any more.
+                left += (len(run.items) or 1) if run.is_shared else 1
             # One of many handlers that is busy is looked at, so that the others are not held up.
             count += min(free, left) or int(bool(caller.mixed))
         return count

@@ -204,6 +204,23 @@ async def test_a_member_that_stops_while_it_is_open_leaves_nothing_behind() -> N
     await cluster.stop()
 
 
+@in_virtual_time
+async def test_a_breaker_closes_without_messages_although_some_waited_whose_queue_was_given_up() -> None:
+    database, options = Database(), {"retry": BREAKER, "concurrency": 5, "retries": 0}
+    cluster = FakeCluster()
+    await cluster.start()
+    _, given_up = cluster.create("topic", queues=2)
+    cluster.send_many(given_up, 10)  # five of them wait
+    member = await cluster.member(consumed(database, **options)).start()
+    await eventually(lambda: bool(member.consumer.snapshot().paused))
+    newer = await cluster.member(consumed(database, **options)).start()
+    await eventually(lambda: given_up not in member.consumer.snapshot().blocked)
+    # Meanwhile it would take no message that others forward to it.
+    await eventually(lambda: not member.consumer.snapshot().paused, 95)
+    assert await member.stop()
+    assert await newer.stop()
+
+
 @pytest.mark.parametrize("options", [{}, {"orderly": True}, {"order_by": "k"}])
 @in_virtual_time
 async def test_other_handlers_of_the_topic_wait_no_longer_than_two_pauses_for_one_without_messages(
