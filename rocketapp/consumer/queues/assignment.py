@@ -155,8 +155,8 @@ class Assignment(Owned):
                 await starts.previous_owner_is_through(queue, self._ended)
                 self._handed_over = self.is_ending
             await self._commit_move()
-            offset = await starts.offset(queue, lock, self._ended)
-            if offset is not None:
+            offset, moved = await starts.offset(queue, lock, self._ended), self._moved
+            if offset is not None and moved is None:  # otherwise the next session begins where it was moved to
                 process_queue = self._mode.new_queue(self.queue, offset, next(self._member.epochs))
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)

@@ -10,13 +10,14 @@ from collections import deque
 import pytest
 
 from rocketapp.model.event import Released
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.reset_offset import encode_reset
-from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.consumer.fake_cluster import Asked, FakeCluster, Member, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -43,6 +44,13 @@ def to_member(cluster: FakeCluster) -> Connection:
     return next(iter(cluster.brokers["broker-a"].members))
 
 
+def move(cluster: FakeCluster, queue: MessageQueue, offset: int) -> None:
+    """An operator moves the group: its broker tells the member."""
+    fields = {"topic": queue.topic, "group": "group", "timestamp": "0"}
+    body = encode_reset({queue: offset})
+    to_member(cluster).send_one_way(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+
+
 @pytest.mark.parametrize("orderly", [False, True])
 def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_committed(orderly: bool) -> None:
     @in_virtual_time
@@ -56,9 +64,7 @@ def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_
         await eventually(lambda: len(held.calls) == old)
         # The first commit fails: it is tried again before anything is pulled.
         cluster.refuse(RequestCode.UPDATE_CONSUMER_OFFSET, times=1)
-        fields = {"topic": "topic", "group": "group", "timestamp": "0"}
-        body = encode_reset({queue: 6})
-        to_member(cluster).send_one_way(Command(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body))
+        move(cluster, queue, 6)
         await asyncio.sleep(0.5)
         commits = len(cluster.commits)
         held.end(old)  # the old position is done by now, as far as its handlers are concerned
@@ -76,6 +82,30 @@ def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_
         await cluster.stop()
 
     story()
+
+
+@in_virtual_time
+async def test_a_group_that_is_moved_while_a_queue_begins_goes_on_there() -> None:
+    cluster, held = FakeCluster(), Held()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    cluster.offsets["group", queue] = 0
+
+    def moves(_: Asked) -> bool:
+        # The first question is that of the start, before the queue is this member's.
+        if len(cluster.requests(RequestCode.QUERY_CONSUMER_OFFSET, topic="topic")) == 2:
+            cluster.behave(RequestCode.QUERY_CONSUMER_OFFSET)
+            move(cluster, queue, 6)
+        return True
+
+    cluster.misbehave[RequestCode.QUERY_CONSUMER_OFFSET] = moves
+    member = await cluster.member(consumed(held)).start()
+    await asyncio.sleep(5)
+    assert (held.calls, cluster.committed(queue)) == ([b"6", b"7", b"8", b"9"], 6)
+    held.end(4)
+    await member.stop()
+    await cluster.stop()
 
 
 async def _info(cluster: FakeCluster, member: Member, *, with_stacks: bool = False) -> tuple[str, dict[str, object]]:
