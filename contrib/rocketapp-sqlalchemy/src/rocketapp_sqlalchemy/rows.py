@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
@@ -38,13 +38,8 @@ class Row(NamedTuple):
     @property
     def order(self) -> Order | None:
         """Messages that have this in common are sent in the order of writing; None: it has no order."""
-        return order_of(self.topic, self.options)
-
-
-def order_of(topic: str, options: Mapping[str, Any]) -> Order | None:
-    """As `Row.order`."""
-    key = options.get("order_key")
-    return (options.get("cluster", ""), topic, key) if key else None
+        key = self.options.get("order_key")
+        return (*self.destination, key) if key else None
 
 
 def add_slot(connection: Connection, slot: int) -> None:
@@ -99,7 +94,7 @@ def next_rows(
     for depth in _DEPTHS:
         found = connection.execute(statement.limit(depth)).all()
         for number, topic, options, length in found:
-            if number in numbers or order_of(topic, options) in orders:
+            if number in numbers or Row(number, topic, b"", options).order in orders:
                 continue
             total += length
             if chosen and (total > _MOST_BYTES or len(chosen) == _MOST_ROWS):
