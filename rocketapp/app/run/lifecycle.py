@@ -255,7 +255,7 @@ class Lifecycle:
         self._at_stop("a resource of the container did not close", lambda: [resources(container, "shutdown")])
         await resources(container, "init")
         if store is not None:
-            self._at_stop("the offset store did not close", lambda: [store.close()])
+            self._at_stop("the offset store did not close", lambda: [store.close()] if self._is_assembled else [])
         self._at_stop("stopping", lambda: [client.stop() for client in self._clients.values()])
         await self._connect(wiring)
         self._at_stop("stopping", lambda: [producer.stop() for producer in self._producers.values()])

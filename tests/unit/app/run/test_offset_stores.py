@@ -7,11 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from rocketapp import Message, MessageQueue, RocketApp, SetupError
+from rocketapp import ConfigError, Message, MessageQueue, RocketApp, SetupError
 from rocketapp.app.run.extensions import offset_store_of
+from rocketapp.app.settings import Settings
 from rocketapp.hooks.manager import Plugins
 from rocketapp.plugin import PluginError, Surface, Taken, hookimpl
 from rocketapp.testing import TestApp
+from tests.unit.app.parts import lifecycle_of
 
 
 class Noted:
@@ -77,6 +79,13 @@ def test_a_store_that_does_not_open_stops_the_start_and_is_closed() -> None:
     with pytest.raises(SetupError, match="the offset store did not open: OSError: no such host"), TestApp(shop(store)):
         pass
     assert store.calls == ["open", "close"]
+
+
+async def test_a_store_that_was_not_opened_is_not_closed() -> None:
+    store = Noted()
+    with pytest.raises(ConfigError, match="client.name_server: is not set"):
+        await lifecycle_of(shop(store), settings=Settings()).start()
+    assert store.calls == []
 
 
 def test_a_store_whose_close_is_no_coroutine_is_logged_and_the_rest_of_the_stop_goes_on(
