@@ -83,7 +83,7 @@ def test_a_store_that_does_not_open_stops_the_start_and_is_closed() -> None:
 
 async def test_a_store_that_was_not_opened_is_not_closed() -> None:
     store = Noted()
-    with pytest.raises(ConfigError, match="client.name_server: is not set"):
+    with pytest.raises(ConfigError, match=r"client\.name_server: is not set"):
         await lifecycle_of(shop(store), settings=Settings()).start()
     assert store.calls == []
 
