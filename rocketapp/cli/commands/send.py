@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
@@ -19,6 +20,7 @@ from rocketapp.cli.output import needs_ascii, writing
 from rocketapp.errors import RocketAppError
 from rocketapp.model.outgoing import SendOptions, SendResult
 from rocketapp.producer.checks import problem_of
+from rocketapp.scripts.reading import log
 from rocketapp.scripts.sync_client import SyncClient
 
 Show = Callable[["SendResult"], str]
@@ -70,6 +72,7 @@ def command(
     if body == "-" and sys.stdin is None:
         raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
     show = _show_json if as_json else _show_text
+    log.addHandler(logging.NullHandler())  # one line says what became of a message: its error
     with client_here(PRODUCER_GROUP) as client:
         for bodies in _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count):
             _send(client, topic, bodies, options, show)

@@ -6,6 +6,7 @@ import base64
 import json
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -129,6 +130,28 @@ def test_a_line_is_sent_when_it_is_typed(folder: Path, address: str, topic: str)
             assert SENT.match(process.stdout.readline())
         process.stdin.close()
         assert process.wait(LIMIT) == 0
+
+
+def test_a_broker_that_is_lost_between_two_lines_is_one_line(start: Start, folder: Path, topic: str) -> None:
+    broker = start("broker", "--memory", "--listen", "127.0.0.1:0")
+    place = broker.says(r"serving on (\S+)")[1]
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "-", "--name-server", place]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        process.stdin.write("first\n")
+        process.stdin.flush()
+        assert SENT.match(process.stdout.readline())
+        broker.stops()
+        with socket.create_server(("127.0.0.1", int(place.rpartition(":")[2]))) as gone:
+            gone.settimeout(LIMIT)
+            for _ in range(2):  # it has looked for the broker, in vain
+                gone.accept()[0].close()
+        process.stdin.write("second\n")
+        process.stdin.close()
+        assert process.wait(LIMIT) == 1
+        told = process.stderr.read()
+        assert told.startswith(f"rocketapp: not stored in {topic}: ") and told.count("\n") == 1, told
 
 
 def test_a_delayed_message_comes_later(send: Send, start: Start, address: str, topic: str) -> None:
