@@ -280,8 +280,9 @@ class Declared:
         if self._methods is None:
             self._methods = _methods(self.plugins, app)
         plugin, method = self._methods.get(name, ("", None))
-        if method is not None:
-            self._methods_used[plugin] = name
+        if plugin not in self.plugins.names():  # the settings may have disabled it since
+            return None
+        self._methods_used[plugin] = name
         return method
 
     @cached_property

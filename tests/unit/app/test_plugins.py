@@ -195,6 +195,21 @@ def test_a_plugin_whose_method_is_used_cannot_be_disabled() -> None:
         given(app, disabled_plugins=[AUDIT])
 
 
+def test_a_disabled_plugin_adds_no_method_either_when_those_of_others_were_used_before() -> None:
+    class Gathers:
+        name = "gathers"
+
+        @hookimpl
+        def app_methods(self) -> Any:
+            return {"gather": print}
+
+    app: Any = RocketApp("shop", plugins=[Audit, Gathers])
+    app.audited("orders")
+    given(app, disabled_plugins=["gathers"])
+    with pytest.raises(AttributeError, match="RocketApp has no attribute 'gather', and no plugin adds it"):
+        app.gather("orders")
+
+
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
