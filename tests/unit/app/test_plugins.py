@@ -203,7 +203,7 @@ def test_a_disabled_plugin_adds_no_method_either_when_those_of_others_were_used_
         def app_methods(self) -> Any:
             return {"gather": print}
 
-    app: Any = RocketApp("shop", plugins=[Audit, Gathers])
+    app: Any = RocketApp("shop", plugins=[Audit, Gathers()])
     app.audited("orders")
     given(app, disabled_plugins=["gathers"])
     with pytest.raises(AttributeError, match="RocketApp has no attribute 'gather', and no plugin adds it"):
