@@ -8,6 +8,8 @@ GET_SUBSCRIPTIONGROUP_CONFIG 352 (Java: AdminBrokerProcessor).
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 import msgspec
 
 from rocketapp.broker.core import Core, ended
@@ -85,12 +87,16 @@ class GroupProcessor:
         return msgspec.json.encode(config.members)
 
     @answers(RequestCode.DELETE_SUBSCRIPTIONGROUP, needs=(on_group("Delete", field="groupName"),), slave=REFUSES)
-    async def delete(self, connection: Connection, command: Command) -> bytes:
-        name = read.text(command.fields, "groupName")
+    def delete(self, connection: Connection, command: Command) -> Answer:
+        """Gone before the next request is read; answered when that is on disk."""
+        name, clean_offset = read.text(command.fields, "groupName"), read.boolean(command.fields, "cleanOffset")
         self._core.groups.delete(name)
-        await ended(self._core.save)
-        if read.boolean(command.fields, "cleanOffset"):
-            self._core.offsets.delete_group(name)
+        return self._deleted(name if clean_offset else None, ended(self._core.save))
+
+    async def _deleted(self, without_offsets: str | None, end: Awaitable[None]) -> bytes:
+        await end
+        if without_offsets is not None:
+            self._core.offsets.delete_group(without_offsets)
         return DONE
 
     @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)

@@ -8,7 +8,10 @@ import msgspec
 import pytest
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.frame import encode
 from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests.admin import (
     TopicConfig,
@@ -196,6 +199,20 @@ async def test_groups_are_configured_shown_and_deleted() -> None:
         await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "billing", "cleanOffset": "true"})
         answer = await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "billing"})
         assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+@in_virtual_time
+async def test_a_group_that_is_deleted_and_made_in_one_packet_is_there() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        body, group = b'{"groupName":"billing"}', {"groupName": "billing", "group": "billing"}
+        make = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
+        await client.ask(make.code, None, body)
+        pipe = Connection(serve=lambda connection, command: None, max_frame_bytes=1 << 24)
+        stream = await broker.network.dial(broker.address, pipe, 3.0)
+        stream.write(encode(Command(RequestCode.DELETE_SUBSCRIPTIONGROUP, group)) + encode(make))
+        await asyncio.sleep(1)
+        assert (await client.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group)).code == ResponseCode.SUCCESS
 
 
 @pytest.mark.parametrize(
