@@ -13,6 +13,7 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
+from rocketapp_sqlalchemy import Database
 from tests.peers import databases
 
 DATABASES = ["sqlite", "postgresql", *(["mariadb"] if databases.HAS_MARIADB else [])]
@@ -60,3 +61,8 @@ def engine(urls: Urls) -> Iterator[Engine]:
 def async_engine(urls: Urls) -> AsyncEngine:
     # No pool: the app under test has a loop of its own, on which nothing may be left when it is over.
     return create_async_engine(urls.asynchronous, poolclass=NullPool)
+
+
+@pytest.fixture
+def database(engine: Engine, async_engine: AsyncEngine) -> Database:
+    return Database(engine, async_engine)
