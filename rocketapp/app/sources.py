@@ -285,8 +285,8 @@ def _layers(raw: Mapping[str, Any], chosen: str, known: Tables) -> _Layers:
         if not isinstance(content, dict):
             continue  # refused later
         tables, layer = {table.lower(): options for table, options in content.items()}, name.lower()
-        if layer in (*_FOR_ALL, chosen) or (layer not in known and _is_environment(tables, known)):
-            found[f"{layer}."] = tables
+        if layer in _FOR_ALL or (layer not in known and (layer == chosen or _is_environment(tables, known))):
+            found.setdefault(f"{layer}.", {}).update(tables)
         else:
             found[""][layer] = content
     return found

@@ -121,6 +121,7 @@ def test_development_is_the_environment_unless_another_is_named(directory: Path,
         ("prodution", "did you mean production?"),
         ("PRODUCTIVE", "did you mean production?"),
         ("qa", "known are production, staging"),
+        ("app", "known are production, staging"),
     ],
 )
 def test_an_environment_that_no_table_has_is_refused(directory: Path, environment: str, meant: str) -> None:
@@ -151,6 +152,8 @@ def test_settings_tell_every_table_that_names_a_cluster(directory: Path) -> None
     assert settings(text).clusters == ("settings.toml [default.client]", "settings.toml [production.client]")
     assert settings("[client]\nname_server = 'a:1'").clusters == ("settings.toml [client]",)
     assert settings("[production.client]\nheartbeat_interval = 9").clusters == ()
+    two_spellings = "[Production.client]\nname_server = 'a:1'\n[production.app]\ngroup = 'ours'"
+    assert settings(two_spellings).clusters == ("settings.toml [production.client]",)
 
 
 @pytest.mark.parametrize(
