@@ -92,7 +92,7 @@ class PolledBatch(list[Message]):
         self.probes: bool = False
         """It was started for a probe: it may pull as long as no pause begins or ends."""
         self.is_over: bool = False
-        """The call has ended, or is not waited for any more."""
+        """The call has ended."""
         self.around_pull: Callable[[Awaitable[list[Message]]], Awaitable[list[Message]]] | None = None
         """Set by what stands around the handler: awaits each pull of the call, and returns what it brought."""
 
