@@ -434,8 +434,9 @@ def test_what_can_never_be_sent_is_refused_when_it_is_written(database: Database
 
 @pytest.mark.parametrize("healthy", [("", "healthy"), ("eu", "away")], ids=["topic", "cluster"])
 async def test_a_topic_of_a_cluster_that_nothing_can_be_sent_to_holds_up_no_other(
-    database: Database, engine: Engine, healthy: tuple[str, str]
+    database: Database, engine: Engine, healthy: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("rocketapp_sqlalchemy.relay._AWAY", 1000.0)
     metadata.create_all(engine)
     box = Outbox(database)
     app = RocketApp("shop", clusters={"eu": "eu:9876"}, plugins=[database, box])

@@ -6,7 +6,8 @@ import asyncio
 import errno
 from typing import Any
 
-from rocketapp.broker.store.files import Bytes, File, MemoryFiles
+from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
+from rocketapp.broker.store.files import Bytes, File, MemoryFiles, read_whole
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
 from tests.unit.broker.asking import Running, running
@@ -18,6 +19,8 @@ class FullDisk(MemoryFiles):
     """No space for anything whose path begins like this."""
 
     refused = "nothing"
+    keeps_log = True
+    """Whether the log can be synced."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         if create and path.startswith(self.refused):
@@ -38,6 +41,11 @@ class FullFile:
         if self._path.startswith(self._disk.refused):
             raise OSError(errno.ENOSPC, "No space left on device")
         self._file.write(data, at)
+
+    def sync(self) -> None:
+        if self._path.startswith("commitlog") and not self._disk.keeps_log:
+            raise OSError(errno.EIO, "Input/output error")
+        self._file.sync()
 
 
 @in_virtual_time
@@ -153,6 +161,20 @@ async def test_delayed_messages_wait_for_a_disk_that_has_room_again() -> None:
         files.refused = "nothing"
         await asyncio.sleep(1.1)
         assert [message.body for message in await client.messages("orders")] == [b"late"]
+
+
+@in_virtual_time
+async def test_a_delayed_message_that_did_not_reach_the_disk_does_not_count_as_delivered() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders", b"late", "DELAY\x011\x02", queue_id=0)
+        while not await client.messages("orders"):  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
+        files.keeps_log = False
+        await asyncio.sleep(3.0)
+    saved = read_whole(files, DELAY_OFFSETS)
+    assert saved is None or decode(saved)["offsetTable"].get("1", 0) == 0
 
 
 @in_virtual_time
