@@ -39,6 +39,7 @@ from benchmarks.spark_read import QUEUES, TOPIC, fill, without_spark
 from rocketapp import RocketApp
 from rocketapp.cli.loop import collect_rarely, settle
 from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.staging import STAGING, Files
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
 from tests.peers.clusters import Apache
@@ -196,25 +197,24 @@ def of_the_writers(directory: Path, table: Path) -> Iterable[Cost]:
     megabytes = rows["body"].combine_chunks().nbytes / 1e6
     spark = Spark("local[2]", {})
     write = by_spark(spark)
-    write(batches[0].slice(0, WARM_ROWS), ready(directory / "warm"))
+    write(batches[0].slice(0, WARM_ROWS), staged(directory / "warm"))
 
-    def with_arrow(batch: pa.Table, target: Path) -> None:
-        target.mkdir()
-        pq.write_table(batch, target / "part.parquet")
+    def with_arrow(batch: pa.Table, files: Files) -> None:
+        pq.write_table(batch, files.new("part.parquet"))
 
     for name, one in (("Arrow -> Spark -> Parquet, no broker", write), ("pyarrow -> Parquet", with_arrow)):
         own, began = psutil.Process(), time.perf_counter()
         before = cpu_of(own, below=True)
         for number, batch in enumerate(batches):
-            one(batch, ready(directory / f"{name[:5]}-{number}"))
+            one(batch, staged(directory / f"{name[:5]}-{number}"))
         yield Cost(name, megabytes, cpu_of(own, below=True) - before, time.perf_counter() - began)
     spark.stop()
 
 
-def ready(directory: Path) -> Path:
-    """A place whose parent is there, and itself is not."""
-    directory.mkdir(parents=True)
-    return directory / "out"
+def staged(table: Path) -> Files:
+    """Of a batch of this table, whose directory is made."""
+    (table / STAGING).mkdir(parents=True)
+    return Files(table, "batch")
 
 
 def freshness(directory: Path, broker: Apache, given: argparse.Namespace, written_by: str) -> None:

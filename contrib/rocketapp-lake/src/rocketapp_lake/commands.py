@@ -70,7 +70,7 @@ def show(*, table: str, name: str | None, commits: int, url: str | None) -> None
     for one in shown(table, stores_of(table, url), name):
         _show(one, commits)
     if format_of(table, url) != "sql" and Path(table).is_dir():
-        click.echo(f"staged and not published: {len(list(Path(table, STAGING).glob('*')))} batches")
+        click.echo(f"staged and not published: {len({one.stem for one in Path(table, STAGING).glob('*')})} batches")
 
 
 KINDS = {

@@ -2,7 +2,7 @@
 
     <table>/_rmq_log/<sink>/<sequence>.json   one per commit: created if absent, which is the fence and the commit point
     <table>/_rmq_log/<sink>/<sequence>.done   beside the newest one: its files are in place
-    <table>/_rmq_staging/<batch>/             files that are written and not visible
+    <table>/_rmq_staging/<batch>.<number>     files that are written and not visible
     <table>/<partitions>/<sequence>-<batch>-<number>.parquet
 
 Readers pass over names that begin with `_`. After its commit point a batch is moved into the table file by file. Who
@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from rocketapp_lake.errors import FencedError, SinkError
 from rocketapp_lake.records import Commit, Head, decode, encode, to_json
-from rocketapp_lake.staging import Staging, Write, make, place_of, sync
+from rocketapp_lake.staging import Staging, Write, forget, make, sync
 from rocketapp_lake.store import Store
 
 if TYPE_CHECKING:
@@ -74,11 +74,11 @@ class ParquetStore(Store):
     def commit(self, commit: Commit, rows: pa.Table | None) -> None:
         if rows is not None:
             self.check(rows)
-        staged = [] if rows is None else self._staging.stage(commit.batch, rows)
+        staged = {} if rows is None else self._staging.stage(commit.batch, rows)
         try:
             self._publish(commit, staged)
         except FencedError:
-            self._staging.forget(commit.batch)
+            forget(staged)
             raise
 
     def add_columns(self, columns: Iterable[pa.Field]) -> None:
@@ -87,9 +87,8 @@ class ParquetStore(Store):
             has: dict[str, str] = json.loads(entry["schema"] or "{}")
             for column in columns:
                 if has.get(column.name, str(column.type)) != str(column.type):
-                    raise SinkError(
-                        f"{self.path}: column {column.name} is {has[column.name]}, and the rows have {column.type}"
-                    )
+                    differ = f"column {column.name} is {has[column.name]}, and the rows have {column.type}"
+                    raise SinkError(f"{self.path}: {differ}")
 
     def who_committed(self, sequence: int) -> str | None:
         entry = self._log.entry(sequence)
@@ -106,18 +105,19 @@ class ParquetStore(Store):
 
     # Inside.
 
-    def _publish(self, commit: Commit, staged: Sequence[str]) -> None:
+    def _publish(self, commit: Commit, staged: Mapping[Path, str]) -> None:
         before = commit.sequence - 1
         if before:
             entry = self._log.entry(before)
             if entry is None:
                 raise FencedError(f"{self._log.path}: the table is not at commit {before}")
             self._complete_to(before, entry)
-        stem = f"{commit.sequence:020d}-{commit.batch}"
-        for file in (self._staging.path / commit.batch / name for name in staged):
+        for file in staged:
             if not file.is_file():
                 raise SinkError(f"{file} has vanished: it was staged too long ago")
-        entry = {**encode(commit), "files": [[name, place_of(name, stem)] for name in staged]}
+        stem = f"{commit.sequence:020d}-{commit.batch}"
+        places = {file: Path(place).with_name(f"{stem}-{Path(place).name}") for file, place in staged.items()}
+        entry = {**encode(commit), "files": [[file.name, str(place)] for file, place in places.items()]}
         self._log.create(commit.sequence, to_json(entry))
         self._complete_to(commit.sequence, entry)
 
@@ -130,24 +130,23 @@ class ParquetStore(Store):
             sync(self._log.path)
             self._move(sequence, entry)
             self._log.done(sequence)
-        self._staging.forget(entry["batch"])
         self._complete = sequence
 
     def _move(self, sequence: int, entry: Mapping[str, Any]) -> None:
-        directory, folders = self._staging.path / entry["batch"], set()
+        staging, folders = self._staging.path, set()
         for name, place in entry["files"]:
+            # The version before had a folder for each batch.
+            file = staging / entry["batch"] / name if "/" in name else staging / name
             target = self.path / place
             if not target.exists():
                 make(target.parent)
                 try:
-                    (directory / name).replace(target)
+                    file.replace(target)
                 except FileNotFoundError:
                     # Another owner has moved it meanwhile; or it did, and it was removed from the table since.
                     if not target.exists() and not self._log.is_done(sequence):
-                        raise SinkError(
-                            f"{directory / name} of commit {sequence} is lost: restore it, or create "
-                            f"{self._log.mark(sequence)} to go on without its rows"
-                        ) from None
+                        go_on = f"create {self._log.mark(sequence)} to go on without its rows"
+                        raise SinkError(f"{file} of commit {sequence} is lost: restore it, or {go_on}") from None
                     continue
             folders |= {target.parent, target.parent.parent} if target.parent != self.path else {self.path}
         for folder in folders:
@@ -157,8 +156,7 @@ class ParquetStore(Store):
         """The newest commit of each sink of the directory."""
         for log in (self.path / LOG).glob("*"):
             newest = max(log.glob("*.json"), default=None)
-            entry = None if newest is None else read(newest)
-            if entry is not None:
+            if newest is not None and (entry := read(newest)) is not None:
                 yield entry
 
 
@@ -203,9 +201,8 @@ class ParquetLog:
             raise FencedError(f"{name}: another owner has committed it") from None
         except OSError as error:
             if error.errno in _NO_LINKS:
-                raise SinkError(
-                    f"{self.path}: the table has to be on a file system with hard links: {error}"
-                ) from error
+                problem = f"the table has to be on a file system with hard links: {error}"
+                raise SinkError(f"{self.path}: {problem}") from error
             raise
         finally:
             coming.unlink(missing_ok=True)

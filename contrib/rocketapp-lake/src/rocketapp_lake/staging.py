@@ -1,13 +1,19 @@
 """Parquet files that are written below a table, and not visible in it yet.
 
-<table>/_rmq_staging/<batch>/out/<partitions>/part-00000-....parquet
+    <table>/_rmq_staging/<batch>.<number>
+
+A file of the staging may vanish while a reader lists the table, a folder may not: Arrow looks into all of them, hidden
+ones too, and fails for one that is gone. So the staging has no folders, and stays itself. What needs folders of its own
+has them beside the table:
+
+    .<table>.writing/<batch>/
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
@@ -21,82 +27,95 @@ from rocketapp_lake.errors import SinkError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Write = Callable[["pa.Table", Path], None]
-"""Writes rows as Parquet files into a directory, which it creates."""
-STAGING, OUT = "_rmq_staging", "out"
+STAGING = "_rmq_staging"
+
+
+class Files:
+    """Those of one batch."""
+
+    def __init__(self, table: Path, batch: str) -> None:
+        self.scratch = table.with_name(f".{table.name}.writing") / batch
+        """A folder for what writes files by way of others, which creates it: no reader of the table looks there."""
+        self.places = dict[Path, str]()
+        """Where each file goes in the table."""
+        self._stem = f"{table / STAGING / batch}"
+
+    def new(self, place: str) -> Path:
+        """The file to write for this place: a name, or one in the folder of a partition, `day=1/part.parquet`."""
+        file = Path(f"{self._stem}.{len(self.places)}")
+        self.places[file] = place
+        return file
+
+
+Write = Callable[["pa.Table", Files], None]
+"""Writes rows as Parquet files."""
 
 
 class Staging:
     """Of one table, on a local or network file system."""
 
     def __init__(self, table: Path, write: Write | None) -> None:
-        self.path, self.write = table / STAGING, write
+        self.table, self.path, self.write = table, table / STAGING, write
 
     def __repr__(self) -> str:
         return f"<Staging {self.path}>"
 
-    def stage(self, batch: str, rows: pa.Table) -> list[str]:
-        """Write the files, which survive the machine then; their names below the directory of the batch."""
-        directory = self.path / batch
-        shutil.rmtree(directory, ignore_errors=True)
-        make(directory)
+    def stage(self, batch: str, rows: pa.Table) -> dict[Path, str]:
+        """Write the files, which survive the machine then; where each goes in the table."""
+        make(self.path)
+        files = Files(self.table, batch)
         try:
             assert self.write is not None
-            self.write(rows, directory / OUT)
-            files = sorted((directory / OUT).rglob("*.parquet"))
+            self.write(rows, files)
             # What wrote the files may have lost some of them, or have written some twice.
-            there = sum(pq.read_metadata(file).num_rows for file in files)
+            there = sum(pq.read_metadata(file).num_rows for file in files.places)
             if there != rows.num_rows:
-                raise OSError(
-                    f"{there} rows of {rows.num_rows} are in the files of batch {batch}: they are written again"
-                )
-            self._check_partitions(directory / OUT)
-            for place in (*files, *{file.parent for file in files}, directory / OUT, directory, self.path):
+                problem = f"{there} rows of {rows.num_rows} are in the files of batch {batch}"
+                raise OSError(f"{problem}: they are written again")
+            self._check_partitions(files)
+            for place in (*files.places, self.path):
                 sync(place)
         except Exception:
             # The next attempt has another name: on a full disk, files of many would keep it full.
-            self.forget(batch)
+            forget(files.places)
             raise
-        return [str(file.relative_to(directory)) for file in files]
+        finally:
+            shutil.rmtree(files.scratch, ignore_errors=True)
+        return files.places
 
-    def _check_partitions(self, out: Path) -> None:
+    def _check_partitions(self, files: Files) -> None:
         """Readers that see the folder of a partition pass over files that lie beside it: Spark without a word."""
-        table = self.path.parent
-        has, ours = _partition(table), _partition(out)
+        with os.scandir(self.table) as entries:  # of a table with many files the first one is enough
+            names = (one.name for one in entries if "=" in one.name or one.name.endswith(".parquet"))
+            has = next(map(_partition, names), None)
+        ours = next(map(_partition, files.places.values()), None)
         if has != ours and None not in (has, ours):
             mend = "change partition_by=, or give it another table"
-            raise SinkError(f"{table} is partitioned by {has}, and this sink writes files by {ours}: {mend}")
-
-    def forget(self, batch: str) -> None:
-        """Its files are in the table."""
-        shutil.rmtree(self.path / batch, ignore_errors=True)
+            raise SinkError(f"{self.table} is partitioned by {has}, and this sink writes files by {ours}: {mend}")
 
     def sweep(self, older_than: float, kept: Callable[[], Container[str]]) -> int:
         """Remove what was staged more than this many seconds ago; how many batches that were. `kept`: names of some."""
         limit, old = time_ns() / 1e9 - older_than, []
-        for directory in self.path.glob("*"):
+        for one in (*self.path.glob("*"), *Files(self.table, "").scratch.glob("*")):
             with suppress(FileNotFoundError):  # another owner has published it meanwhile
-                old += [directory] if directory.stat().st_mtime <= limit else []
+                old += [one] if one.stat().st_mtime <= limit else []
         names = kept() if old else ()
-        swept = [directory for directory in old if directory.name not in names]
-        for directory in swept:
-            shutil.rmtree(directory, ignore_errors=True)
-        return len(swept)
+        swept = [one for one in old if one.stem not in names]
+        forget(swept)
+        return len({one.stem for one in swept})
 
 
-def _partition(folder: Path) -> str | None:
-    """The column of the partitions in it; "nothing" when files of rows lie there themselves, None without either."""
-    with os.scandir(folder) as entries:  # of a table with many files the first one is enough
-        for one in entries:
-            column, is_partition, _ = one.name.partition("=")
-            if is_partition or one.name.endswith(".parquet"):
-                return column if is_partition else "nothing"
-    return None
+def forget(staged: Iterable[Path]) -> None:
+    """Remove it: files, and the folders of writers that died and of the version before."""
+    for one in staged:
+        shutil.rmtree(one, ignore_errors=True)
+        with suppress(OSError):
+            one.unlink()
 
 
-def place_of(name: str, stem: str) -> str:
-    """Where a staged file goes: `out/day=1/part-00000-....parquet` keeps its partition, and gets this first part."""
-    return str(Path(*Path(name).parent.parts[1:], f"{stem}-{Path(name).name}"))
+def _partition(place: str) -> str:
+    """The column of the partition that it is or lies in; "nothing" for a file that lies in none."""
+    return place.partition("=")[0] if "=" in place else "nothing"
 
 
 def make(directory: Path) -> None:

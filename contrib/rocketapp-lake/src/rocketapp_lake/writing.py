@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 from rocketapp.plugin import Surface
 from rocketapp_lake.columns import nullable
 from rocketapp_lake.errors import SinkError
-from rocketapp_lake.staging import Write
+from rocketapp_lake.staging import Files, Write
 
 FILE_BYTES = 128 * 1024 * 1024
 """Bytes of rows in memory that make another file."""
@@ -48,28 +47,26 @@ def by_arrow(partition_by: Sequence[str] = (), sort_by: Sequence[str] = ()) -> W
     `partition_by`: one time at most.
     """
 
-    def write(rows: pa.Table, directory: Path) -> None:
+    def write(rows: pa.Table, files: Files) -> None:
         rows = arranged(rows, partition_by, sort_by)
         # Spark writes every column as one that may be empty: with both, the files of a table are alike.
         rows = rows.cast(nullable(rows.schema))
+        for column in map(partition_column, partition_by):
+            for value in pc.unique(rows[column]).to_pylist():
+                part = rows.filter(pc.equal(rows[column], value)).drop_columns([column])
+                _write_files(part, f"{column}={value}/", files)
         if not partition_by:
-            _write_files(rows, directory)
-            return
-        column = partition_column(partition_by[0])
-        for value in pc.unique(rows[column]).to_pylist():
-            part = rows.filter(pc.equal(rows[column], value)).drop_columns([column])
-            _write_files(part, directory / f"{column}={value}")
+            _write_files(rows, "", files)
 
     return write
 
 
-def _write_files(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir(parents=True)
+def _write_files(rows: pa.Table, partition: str, files: Files) -> None:
     each = -(-rows.num_rows // files_of(rows))
     for number, start in enumerate(range(0, rows.num_rows, each)):
         # Without Arrow's own schema readers see plain columns, as in files of Spark.
-        place = directory / f"part-{number:05d}.snappy.parquet"
-        pq.write_table(rows.slice(start, each), place, store_schema=False)
+        file = files.new(f"{partition}part-{number:05d}.snappy.parquet")
+        pq.write_table(rows.slice(start, each), file, store_schema=False)
 
 
 def arranged(rows: pa.Table, partition_by: Sequence[str], sort_by: Sequence[str]) -> pa.Table:

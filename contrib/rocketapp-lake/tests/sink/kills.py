@@ -39,6 +39,7 @@ from typing import Any
 import pyarrow as pa
 import sqlalchemy as sa
 from pyiceberg.table import Transaction
+from sink_shop import Placed
 from targets import COLUMNS, JARS, Target, target
 
 from rocketapp import Message, RocketApp, SendUnknown
@@ -49,6 +50,7 @@ from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.iceberg import catalog_of
 from rocketapp_lake.parquet import ParquetLog, ParquetStore
 from rocketapp_lake.sql import SqlStore
+from rocketapp_lake.staging import Files
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import by_spark
@@ -159,7 +161,7 @@ def die_at_file(point: str) -> None:
         if is_due("buffering"):
             die()
         if rows is not None and is_due("staging"):
-            self._staging.write(rows, self._staging.path / one.batch)
+            self._staging.write(rows, Files(self.path, one.batch))
             die()
         commit(self, one, rows)
         if is_due("published"):
@@ -208,7 +210,7 @@ def appending(how: str, written_by: str, options: dict[str, Any]) -> Callable[[p
     if how == "iceberg":
         return committing(table)
     write = by_arrow() if written_by == "arrow" else by_spark(Spark("local[2]", {}))
-    return lambda rows: write(rows, Path(table) / f"{time.time_ns()}")
+    return lambda rows: write(rows, Placed(Path(table) / f"{time.time_ns()}"))
 
 
 def inserting(table: str, url: str) -> Callable[[pa.Table], None]:

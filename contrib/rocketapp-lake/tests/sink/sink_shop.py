@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, text
 from rocketapp import RocketApp
 from rocketapp.plugin import Surface, events, hookimpl
 from rocketapp_lake import LakePlugin
+from rocketapp_lake.staging import Files
 
 
 @dataclass
@@ -29,18 +30,28 @@ class Order:
     item: str
 
 
-def by_arrow(rows: pa.Table, directory: Path) -> None:
+def by_arrow(rows: pa.Table, files: Files) -> None:
     """The simplest writer."""
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
+    pq.write_table(rows, files.new("part.parquet"))
 
 
-def by_halves(rows: pa.Table, directory: Path) -> None:
+def by_halves(rows: pa.Table, files: Files) -> None:
     """One file in each of two partitions, as Spark would."""
     for half in range(min(2, rows.num_rows)):
-        target = directory / f"half={half}"
-        target.mkdir(parents=True)
-        pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), target / "part.parquet")
+        pq.write_table(rows.take(list(range(half, rows.num_rows, 2))), files.new(f"half={half}/part.parquet"))
+
+
+class Placed(Files):
+    """Files that lie in their places of a directory from the beginning."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, "writing")
+        self._directory = directory
+
+    def new(self, place: str) -> Path:
+        file = self._directory / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file
 
 
 def lake_plugin() -> list[LakePlugin]:
@@ -49,17 +60,10 @@ def lake_plugin() -> list[LakePlugin]:
 
 
 def all_rows(table: Path) -> list[dict[str, Any]]:
-    """With the columns of all files: without a schema Arrow takes those of the first one.
-
-    Files are listed here: Arrow looks into hidden folders as well, and fails when one is gone meanwhile.
-    """
-    shown = [one for one in table.glob("[!_]*") if not one.name.startswith(".")]
-    files = [file for one in shown for file in ([one] if one.is_file() else one.rglob("*.parquet"))]
-    if not files:
-        return []
-    dataset = ds.dataset(files, format="parquet")
+    """With the columns of all files: without a schema Arrow takes those of the first one."""
+    dataset = ds.dataset(table, format="parquet")
     schema = pa.unify_schemas([dataset.schema, *(part.physical_schema for part in dataset.get_fragments())])
-    found: list[dict[str, Any]] = ds.dataset(files, schema=schema, format="parquet").to_table().to_pylist()
+    found: list[dict[str, Any]] = dataset.replace_schema(schema).to_table().to_pylist()
     return found
 
 

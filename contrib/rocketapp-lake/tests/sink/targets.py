@@ -75,7 +75,7 @@ class Directory:
         return list(filter(_is_whole, self.path.glob("*/part*.parquet"))) if self.is_naive else self.path
 
     def end(self) -> None:
-        ParquetStore(self.path, SINK, write=lambda rows, directory: None).load()
+        ParquetStore(self.path, SINK, write=lambda rows, files: None).load()
 
 
 def _is_whole(file: Path) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
+from sink_shop import by_arrow
 from store_suite import put
 
 from rocketapp import MessageQueue
@@ -28,19 +27,14 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 ROWS = Rows(None, None, "table", lambda: None)
 
 
-def write(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
-
-
 async def nothing_at(offset: int) -> None:
     """No record is there."""
 
 
 def stores(directory: Path) -> tuple[ParquetStore, ParquetStore]:
     return (
-        ParquetStore(directory / "one", "one", write=write),
-        ParquetStore(directory / "one_bad", "one/bad", write=write),
+        ParquetStore(directory / "one", "one", write=by_arrow),
+        ParquetStore(directory / "one_bad", "one/bad", write=by_arrow),
     )
 
 

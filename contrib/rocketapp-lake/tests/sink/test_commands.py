@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from sink_shop import by_arrow
 from store_suite import OTHER, put
 
 from rocketapp_lake.commands import command
@@ -15,14 +14,9 @@ from rocketapp_lake.parquet import LOG, ParquetStore
 from rocketapp_lake.staging import STAGING
 
 
-def write(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
-
-
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    store = ParquetStore(tmp_path, "shop/orders", write=write)
+    store = ParquetStore(tmp_path, "shop/orders", write=by_arrow)
     put(store, "a", 0, 1, sink="shop/orders")
     put(store, "b", 7, queue=OTHER, sink="shop/orders")
     (tmp_path / STAGING / "c").mkdir(parents=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sink_shop import Shop, until
+from sink_shop import Shop, by_arrow, until
 
 from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.prometheus import exposition
@@ -82,7 +82,7 @@ async def test_a_lost_race_and_what_is_trimmed_are_counted(shop: Shop, monkeypat
 
     def late(store: ParquetStore, commit: Any, rows: Any) -> None:
         if left and left.pop():
-            other = ParquetStore(store.path, store.sink, write=lambda rows, directory: directory.mkdir())
+            other = ParquetStore(store.path, store.sink, write=by_arrow)
             commit_to(other, replace(commit, batch="other"), None)
         commit_to(store, commit, rows)
 

@@ -12,12 +12,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from sink_shop import all_rows, by_arrow, by_halves
-from store_suite import QUEUE, Span, StoreSuite, commit_of, put
+from store_suite import QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
-from rocketapp_lake.errors import SinkError
-from rocketapp_lake.parquet import LOG, ParquetStore
+from rocketapp_lake.errors import FencedError, SinkError
+from rocketapp_lake.parquet import LOG, ParquetLog, ParquetStore
 from rocketapp_lake.records import Head
-from rocketapp_lake.staging import STAGING, Write
+from rocketapp_lake.staging import STAGING, Files, Write
 
 
 class Directory:
@@ -121,7 +121,7 @@ def test_a_version_with_other_partitions_is_refused_as_readers_would_pass_over_i
     put(first, "a", 0, 1)
     with pytest.raises(SinkError, match=r"is partitioned by (half|nothing), .* (nothing|half): change partition_by="):
         put(second, "b", 2)
-    assert not list(table.path.glob(f"{STAGING}/*"))
+    assert list((table.path / STAGING).iterdir()) == []
     put(second, "c")
     put(first, "d", 3)
     assert sorted(row["id"] for row in table.rows()) == [0, 1, 3]
@@ -162,9 +162,9 @@ def test_the_log_says_what_each_commit_added(table: Directory) -> None:
     ]
 
 
-def half_written(rows: pa.Table, directory: Path) -> None:
+def half_written(rows: pa.Table, files: Files) -> None:
     """The disk is full when one of two files is there."""
-    by_halves(rows.slice(0, 1), directory)
+    by_halves(rows.slice(0, 1), files)
     raise OSError(28, "No space left on device")
 
 
@@ -179,7 +179,7 @@ def test_a_batch_that_cannot_be_written_leaves_no_files_behind(tmp_path: Path) -
 def test_rows_that_were_lost_or_doubled_on_their_way_into_files_are_not_committed(
     tmp_path: Path, written: list[int]
 ) -> None:
-    store = ParquetStore(tmp_path / "table", "one", write=lambda rows, out: by_halves(rows.take(written), out))
+    store = ParquetStore(tmp_path / "table", "one", write=lambda rows, files: by_halves(rows.take(written), files))
     with pytest.raises(OSError, match=f"{len(written)} rows of 2 are in the files of batch a"):
         put(store, "a", 0, 1)
 
@@ -222,6 +222,56 @@ def test_a_sweep_leaves_the_files_of_a_commit_of_another_sink(
     assert table.store("one").sweep(0.0) == 0
     assert dict(table.store("two").load().vector) == {QUEUE: 101}
     assert sorted(row["id"] for row in table.rows()) == [0, 100]
+
+
+def test_no_folder_of_a_table_vanishes_as_others_list_it(table: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow, and pandas by it, look into all folders of a directory, hidden ones too, and fail for one that is gone."""
+    seen, replace, create, late = set[Path](), Path.replace, ParquetLog.create, table.store("one")
+
+    def look(*_: object) -> None:
+        seen.update(place for place in table.path.rglob("*") if place.is_dir())
+
+    def moved(source: Path, target: Path) -> Path:
+        look()
+        return replace(source, target)
+
+    monkeypatch.setattr(Path, "replace", moved)
+    monkeypatch.setattr(ParquetLog, "create", lambda *given: look() or create(*given))
+    head = late.load()
+    put(table.store("one"), "a", 0, 1)
+    with pytest.raises(FencedError):
+        late.commit(commit_of(head, "b", {QUEUE: Span(0, 1)}, rows=1), rows_of(0))
+    dies_before_its_commit(table.store("one"), monkeypatch)
+    look()
+    assert table.store("one").sweep(0.0) == 1
+    assert {place.name for place in seen} == {STAGING, LOG, "one", "half=0", "half=1"}
+    assert [place for place in seen if not place.is_dir()] == []
+
+
+def test_what_the_version_before_has_left_in_folders_is_moved_or_swept(
+    table: Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(source: Path, target: Path) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(Path, "replace", dying)
+        put(table.store("one"), "a", 0, 1)
+    (entry,) = (table.path / LOG / "one").glob("*.json")
+    staging, text = table.path / STAGING, entry.read_text()
+    for number in range(2):
+        before = f"out/half={number}/part.parquet"
+        for batch in ("a", "orphan"):
+            (staging / batch / before).parent.mkdir(parents=True)
+        (staging / f"a.{number}").rename(staging / "a" / before)
+        (staging / "orphan" / before).touch()
+        text = text.replace(f'"a.{number}"', f'"{before}"')
+    entry.write_text(text)
+    assert table.store("one").sweep(0.0) == 1
+    put(table.store("one"), "b", 2)
+    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
+    assert table.store("one").sweep(0.0) == 1
+    assert list(staging.iterdir()) == []
 
 
 def test_a_damaged_commit_is_named(table: Directory) -> None:

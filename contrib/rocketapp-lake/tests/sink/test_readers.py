@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pandas as pd
 import polars
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog.sql import SqlCatalog
@@ -17,6 +20,8 @@ from store_suite import put
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.iceberg import IcebergStore
 from rocketapp_lake.options import TARGET_FILE_SIZE
+from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.writing import by_arrow
 
 ROWS = 10
 """Of each commit."""
@@ -79,21 +84,49 @@ class Iceberg:
         return self._catalog.load_table("shop.orders")
 
 
+class Parquet:
+    """A directory of files, which readers list by themselves; pandas reads it by pyarrow."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path / "table"
+        self.sink: Any = ParquetStore(self._path, "one", write=by_arrow())
+
+    def put_together(self) -> None:
+        """It is not compacted."""
+
+    def counts(self) -> dict[str, int]:
+        """By reader, each of what it has listed: not fewer rows than the one before."""
+        found = {
+            "pandas": len(pd.read_parquet(self._path)),
+            "pyarrow": pq.read_table(self._path).num_rows,
+            "arrow": ds.dataset(self._path, format="parquet").count_rows(),
+            "duckdb": by_duckdb([f"{self._path}/**/*.parquet"]),
+        }
+        assert list(found.values()) == sorted(found.values())
+        return dict.fromkeys(found, found["arrow"])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
 def by_duckdb(files: list[str]) -> int:
     ((found,),) = duckdb.read_parquet(files).aggregate("count(DISTINCT id)").fetchall()
     return int(found)
 
 
-@pytest.fixture(params=[Delta, Iceberg])
-def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Delta | Iceberg]:
+Table = Delta | Iceberg | Parquet
+
+
+@pytest.fixture(params=[Delta, Iceberg, Parquet])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
-    made: Delta | Iceberg = request.param(tmp_path)
+    made: Table = request.param(tmp_path)
     yield made
     made.close()
 
 
 @pytest.mark.timeout(300)
-def test_all_readers_count_the_same_rows_at_any_moment(table: Delta | Iceberg) -> None:
+def test_all_readers_count_the_same_rows_at_any_moment(table: Table) -> None:
     """No reader sees a part of a commit, or a row twice, or none while its file is exchanged."""
     committed = 0
 

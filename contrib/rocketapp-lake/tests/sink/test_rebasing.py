@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 from pieces import halves
+from sink_shop import by_arrow
 from store_suite import OTHER, QUEUE, commit_of, put
 
 from rocketapp import MessageQueue
@@ -22,13 +22,8 @@ from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.positions import Span
 
 
-def write(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
-
-
 def store(directory: Path, sink: str = "one") -> ParquetStore:
-    return ParquetStore(directory, sink, write=write)
+    return ParquetStore(directory, sink, write=by_arrow)
 
 
 @pytest.fixture

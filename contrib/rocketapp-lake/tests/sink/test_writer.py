@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sink_shop import by_arrow
 from store_suite import commit_of
 
 from rocketapp import MessageQueue
@@ -84,8 +85,9 @@ class Bench:
     """A writer into a table of Parquet files, and its queues."""
 
     def __init__(self, directory: Path, limits: Limits) -> None:
-        self.store, rows = ParquetStore(directory / "one", "one", write=write), Rows(None, None, "fail", lambda: None)
-        self.bad_store = ParquetStore(directory / "one_bad", "one/bad", write=write)
+        rows = Rows(None, None, "fail", lambda: None)
+        self.store = ParquetStore(directory / "one", "one", write=by_arrow)
+        self.bad_store = ParquetStore(directory / "one_bad", "one/bad", write=by_arrow)
         self.writer = Writer(
             "one",
             self.store,
@@ -111,11 +113,6 @@ class Bench:
             while not is_so():
                 self._changed.clear()
                 await self._changed.wait()
-
-
-def write(rows: pa.Table, directory: Path) -> None:
-    directory.mkdir()
-    pq.write_table(rows, directory / "part.parquet")
 
 
 def pull(queue: MessageQueue, offset: int) -> list[StoredRecords]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
+from sink_shop import Placed
 
 from rocketapp_lake import writing
 from rocketapp_lake.columns import TIMESTAMP
@@ -47,7 +48,7 @@ def test_rows_of_a_file_are_sorted_by_the_columns_that_are_given(tmp_path: Path,
     rows = pa.table(
         {"a": [2, 1, 2, 1], "b": [4, 3, 2, 1], "_rmq_store_ts": pa.array([LATE, EARLY, LATE, EARLY], TIMESTAMP)}
     )
-    by_arrow([partition_by] if partition_by else [], ["a", "b"])(rows, tmp_path / "out")
+    by_arrow([partition_by] if partition_by else [], ["a", "b"])(rows, Placed(tmp_path / "out"))
     found = [[(row["a"], row["b"]) for row in pq.ParquetFile(file).read().to_pylist()] for file in parts(tmp_path)]
     assert found == ([[(2, 2), (2, 4)], [(1, 1), (1, 3)]] if partition_by else [[(1, 1), (1, 3), (2, 2), (2, 4)]])
 
@@ -58,11 +59,11 @@ def parts(directory: Path) -> list[Path]:
 
 def test_rows_without_the_column_that_sorts_them_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="sort_by='b': the rows have the columns id, _rmq_store_ts"):
-        by_arrow([], ["b"])(ROWS.select(["id", "_rmq_store_ts"]), tmp_path / "out")
+        by_arrow([], ["b"])(ROWS.select(["id", "_rmq_store_ts"]), Placed(tmp_path / "out"))
 
 
 def test_every_kind_of_column_is_written_as_it_was(tmp_path: Path) -> None:
-    by_arrow(["day"])(ROWS, tmp_path / "out")
+    by_arrow(["day"])(ROWS, Placed(tmp_path / "out"))
     found = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
     assert found.sort_by("id").select(ROWS.column_names).to_pylist() == ROWS.to_pylist()
     assert sorted(path.name for path in (tmp_path / "out").glob("rmq_*")) == [
@@ -73,6 +74,6 @@ def test_every_kind_of_column_is_written_as_it_was(tmp_path: Path) -> None:
 
 def test_many_rows_are_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "FILE_BYTES", 1000)
-    by_arrow()(pa.table({"id": range(250)}), tmp_path / "out")
+    by_arrow()(pa.table({"id": range(250)}), Placed(tmp_path / "out"))
     found = [pq.ParquetFile(file).read()["id"].to_pylist() for file in parts(tmp_path)]
     assert found == [list(range(125)), list(range(125, 250))]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from rocketapp import RocketAppError
 from rocketapp.plugin import Surface
 from rocketapp_lake.errors import FencedError, SinkError
-from rocketapp_lake.staging import Write
+from rocketapp_lake.staging import Files, Write
 from rocketapp_lake.writing import AppendToDelta, arranged, files_of, partition_column
 from rocketapp_pyspark.session import Spark, cause_of, is_there
 from rocketapp_pyspark.settings import SparkConfig, check_java, spark_of
@@ -94,23 +94,24 @@ def by_spark(spark: Spark, partition_by: Sequence[str] = (), sort_by: Sequence[s
     known: dict[pa.Schema, StructType] = {}
     partitions = [partition_column(one) for one in partition_by]
 
-    def write(rows: pa.Table, directory: Path) -> None:
+    def write(rows: pa.Table, files: Files) -> None:
         rows = arranged(rows, partition_by, sort_by)
-        session = spark.session()
-        coming = directory.with_name("in.parquet")
+        session, coming, written = spark.session(), files.scratch / "in.parquet", files.scratch / "out"
+        files.scratch.mkdir(parents=True)
         short = repeated(rows)
         pq.write_table(rows, coming, compression="none", use_dictionary=short)
         if rows.schema not in known:
             known[rows.schema] = session.createDataFrame(rows.slice(0, 0)).schema
         # With a schema Spark has no job to run to find it.
-        frame = session.read.schema(known[rows.schema]).parquet(str(coming))
-        frame = frame.coalesce(files_of(rows))
+        frame = session.read.schema(known[rows.schema]).parquet(str(coming)).coalesce(files_of(rows))
         if sort_by:
             # In the order of the partitions first, as the writer would sort them itself otherwise.
             frame = frame.sortWithinPartitions(*partitions, *sort_by)
         plain = {f"parquet.enable.dictionary#{name}": "false" for name in rows.column_names if name not in short}
-        frame.write.options(**SPARING, **plain).partitionBy(*partitions).parquet(str(directory))
-        coming.unlink()
+        frame.write.options(**SPARING, **plain).partitionBy(*partitions).parquet(str(written))
+        for file in sorted(written.rglob("*.parquet")):
+            # Renamed, or copied where the table is a file system of its own.
+            shutil.move(file, files.new(str(file.relative_to(written))))
 
     return write
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +14,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
-from sink_shop import Shop
+from sink_shop import Placed, Shop
+from store_suite import put
 from test_columns import DDL
 from test_writing import EARLY, LATE, ROWS, parts
 
 from rocketapp_lake.arrow_columns import schema_of_ddl
 from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.errors import SinkError
+from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.writing import by_arrow
 from rocketapp_pyspark.session import Spark
 from rocketapp_pyspark.writing import SparkWriter, by_spark
@@ -32,18 +37,18 @@ def test_rows_of_a_file_are_sorted_by_the_columns_that_are_given(
     rows = pa.table(
         {"a": [2, 1, 2, 1], "b": [4, 3, 2, 1], "_rmq_store_ts": pa.array([LATE, EARLY, LATE, EARLY], TIMESTAMP)}
     )
-    by_spark(Spark("local[2]", {}), [partition_by] if partition_by else [], ["a", "b"])(rows, tmp_path / "out")
+    by_spark(Spark("local[2]", {}), [partition_by] if partition_by else [], ["a", "b"])(rows, Placed(tmp_path / "out"))
     found = [[(row["a"], row["b"]) for row in pq.ParquetFile(file).read().to_pylist()] for file in parts(tmp_path)]
     assert found == ([[(2, 2), (2, 4)], [(1, 1), (1, 3)]] if partition_by else [[(1, 1), (1, 3), (2, 2), (2, 4)]])
 
 
 def test_rows_without_the_column_that_sorts_them_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match="sort_by='b': the rows have the columns id, _rmq_store_ts"):
-        by_spark(Spark("local[2]", {}), [], ["b"])(ROWS.select(["id", "_rmq_store_ts"]), tmp_path / "out")
+        by_spark(Spark("local[2]", {}), [], ["b"])(ROWS.select(["id", "_rmq_store_ts"]), Placed(tmp_path / "out"))
 
 
 def test_every_kind_of_column_is_written_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
-    by_spark(Spark("local[2]", {}), ["day"])(ROWS, tmp_path / "out")
+    by_spark(Spark("local[2]", {}), ["day"])(ROWS, Placed(tmp_path / "out"))
     found = ds.dataset(tmp_path / "out", format="parquet", partitioning="hive").to_table()
     assert found.sort_by("id").select(ROWS.column_names).to_pylist() == ROWS.to_pylist()
     assert sorted(path.name for path in (tmp_path / "out").glob("rmq_*")) == [
@@ -62,7 +67,7 @@ def test_only_columns_whose_values_come_again_have_a_dictionary(spark: SparkSess
             "lists": [[n] for n in numbers],
         }
     )
-    by_spark(Spark("local[2]", {}))(rows, tmp_path / "out")
+    by_spark(Spark("local[2]", {}))(rows, Placed(tmp_path / "out"))
     (file,) = parts(tmp_path)
     group = pq.read_metadata(file).row_group(0)
     columns = [group.column(number) for number in range(3)]
@@ -74,11 +79,42 @@ def test_files_of_both_writers_have_the_same_columns_so_that_a_table_may_change_
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = ROWS.cast(pa.schema([field.with_nullable(field.name != "id") for field in ROWS.schema]))
-    by_arrow()(rows, tmp_path / "arrow" / "out")
-    (tmp_path / "spark").mkdir()
-    by_spark(Spark("local[2]", {}))(rows, tmp_path / "spark" / "out")
+    by_arrow()(rows, Placed(tmp_path / "arrow" / "out"))
+    by_spark(Spark("local[2]", {}))(rows, Placed(tmp_path / "spark" / "out"))
     one, other = (pq.ParquetFile(parts(tmp_path / name)[0]).schema_arrow for name in ("arrow", "spark"))
     assert one.remove_metadata() == other.remove_metadata()
+
+
+@pytest.mark.parametrize("is_mount", [False, True])
+def test_no_folder_of_a_table_vanishes_while_spark_writes(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_mount: bool
+) -> None:
+    """Its own folders are beside the table, also where that is a file system of its own."""
+    table, rename = tmp_path / "table", os.rename
+
+    def refused(source: Path, target: Path) -> None:
+        if Path(source).is_relative_to(table) != Path(target).is_relative_to(table):
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        rename(source, target)
+
+    if is_mount:
+        monkeypatch.setattr(os, "rename", refused)
+    store, done, seen = ParquetStore(table, "one", write=by_spark(Spark("local[2]", {}), ["id"])), False, set[Path]()
+
+    def look() -> None:
+        while not done:
+            seen.update(place for place in table.rglob("*") if place.is_dir())
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        put(store, "a", 0, 1)
+    finally:
+        done = True
+        looking.join()
+    assert sorted(row["id"] for row in ds.dataset(table, partitioning="hive").to_table().to_pylist()) == [0, 1]
+    assert [place for place in seen if not place.is_dir()] == []
+    assert list((tmp_path / ".table.writing").iterdir()) == []
 
 
 def test_ddl_means_what_spark_takes_it_for(spark: SparkSession) -> None:
