@@ -31,6 +31,8 @@ class Client:
     def __init__(self, name: str, broker: Running) -> None:
         self.name, self._broker = name, broker
         self.asked: list[Command] = []
+        self.code: int | None = ResponseCode.SUCCESS
+        """What it answers the broker; None: nothing."""
         self.connection = Connection(serve=self._serve, max_frame_bytes=1 << 24)
 
     async def connect(self) -> Client:
@@ -40,6 +42,8 @@ class Client:
 
     def _serve(self, connection: Connection, command: Command) -> Command | None:
         self.asked.append(command)
+        if self.code != ResponseCode.SUCCESS:
+            return None if self.code is None else Command.response(command, self.code, remark="refused")
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO:
             return Command.response(command, 0, body=b'{"properties":{}}')
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:

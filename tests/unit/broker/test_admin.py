@@ -182,6 +182,9 @@ async def test_a_member_is_asked_what_it_does() -> None:
         await asyncio.sleep(0)
         broker.network.release(broker.address)
         assert (await asking).code == ResponseCode.SUCCESS
+        member.code = None
+        answer = await admin.ask(RequestCode.GET_CONSUMER_RUNNING_INFO, question)
+        assert answer.code == ResponseCode.CONSUME_MSG_TIMEOUT
 
 
 @in_virtual_time

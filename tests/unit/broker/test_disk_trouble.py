@@ -81,7 +81,7 @@ async def test_a_topic_whose_end_cannot_be_written_down_lives_on() -> None:
     files = FullDisk()
     async with running(files) as broker:
         client = await broker.client()
-        await client.send("orders")
+        await client.send("orders", queue_id=0)
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 1).to_fields())
         files.refused = "config/"
         answer = await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "orders"})
@@ -90,6 +90,9 @@ async def test_a_topic_whose_end_cannot_be_written_down_lives_on() -> None:
         assert route.code == ResponseCode.SUCCESS
         query = {"consumerGroup": "billing", "topic": "orders", "queueId": "0"}
         assert (await client.ask(RequestCode.QUERY_CONSUMER_OFFSET, query)).fields == {"offset": "1"}
+        files.refused = "nothing"
+        assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
+        assert len(await client.messages("orders")) == 2
 
 
 @in_virtual_time

@@ -40,6 +40,16 @@ async def test_a_reply_to_a_client_that_is_gone_is_told() -> None:
 
 
 @in_virtual_time
+async def test_a_reply_that_the_client_does_not_take_is_told() -> None:
+    async with running() as broker:
+        asker, replier = await broker.client("asker"), await broker.client("replier")
+        await asker.heartbeat("billing", "orders")
+        for code in (ResponseCode.SYSTEM_BUSY, None):  # it refuses, or never answers
+            asker.code = code
+            assert await reply(replier, "asker") == ResponseCode.SYSTEM_ERROR
+
+
+@in_virtual_time
 async def test_a_reply_that_is_not_stored_is_handed_over_nevertheless() -> None:
     async with running() as broker:
         asker, replier = await broker.client("asker"), await broker.client("replier")
