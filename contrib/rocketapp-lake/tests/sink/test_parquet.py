@@ -83,10 +83,12 @@ def test_what_an_owner_leaves_that_dies_before_its_commit_is_swept(
 ) -> None:
     put(table.store("one"), "a", 0)
     dies_before_its_commit(table.store("one"), monkeypatch)
-    store = table.store("one")
+    store, beside = table.store("one"), table.path.with_name(".table.writing") / "of a writer that has folders"
+    beside.mkdir(parents=True)
     assert store.load().sequence == 1
     assert store.sweep(3600.0) == 0
-    assert store.sweep(0.0) == 1
+    assert store.sweep(0.0) == 2
+    assert not beside.exists()
     put(store, "b", 1)
     assert sorted(row["id"] for row in table.rows()) == [0, 1]
 
@@ -246,6 +248,8 @@ def test_no_folder_of_a_table_vanishes_as_others_list_it(table: Directory, monke
     assert table.store("one").sweep(0.0) == 1
     assert {place.name for place in seen} == {STAGING, LOG, "one", "half=0", "half=1"}
     assert [place for place in seen if not place.is_dir()] == []
+    # The folder above may be somebody else's.
+    assert list(table.path.parent.iterdir()) == [table.path]
 
 
 def test_what_the_version_before_has_left_in_folders_is_moved_or_swept(
