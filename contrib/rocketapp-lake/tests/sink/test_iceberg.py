@@ -564,7 +564,8 @@ def test_what_a_commit_is_made_of_survives_a_power_cut(table: Lake, synced: set[
     snapshot = made.current_snapshot()
     assert snapshot is not None
     manifests = [manifest.manifest_path for manifest in snapshot.manifests(made.io)]
-    places = [made.metadata_location, snapshot.manifest_list, *manifests]
+    files = [task.file.file_path for task in made.scan().plan_files()]
+    places = [made.metadata_location, snapshot.manifest_list, *manifests, *files]
     assert {Path(place.removeprefix("file://")) for place in places} <= synced
 
 
