@@ -564,3 +564,18 @@ def test_a_type_that_the_format_does_not_have_is_told_by_its_column(table: Lake,
         with pytest.raises(SinkError, match="took"):
             table.store("one").add_columns(rows.schema)
     assert table.ids() == ([] if is_new else [0])
+
+
+def test_a_commit_between_a_look_at_the_table_and_one_at_its_history_is_no_restore(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(DeltaStore(tmp_path, "one"), "a", 0)
+
+    def opened(*given: Any, **more: Any) -> DeltaTable:
+        table = DeltaTable(*given, **more)
+        monkeypatch.undo()
+        put(DeltaStore(tmp_path, "one"), "b", 1)
+        return table
+
+    monkeypatch.setattr("rocketapp_lake.delta.DeltaTable", opened)
+    assert DeltaStore(tmp_path, "one").load().batch == "b"
