@@ -9,6 +9,7 @@ the newest commit in the living history have to agree.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
@@ -89,36 +90,36 @@ class Versions(Store, Generic[T]):
 
     # What each library does its own way.
 
+    @abstractmethod
     def _open(self) -> T | None:
         """As it is now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _create(self, schema: pa.Schema) -> T:
         """A new table, unless another owner is faster."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _is_newest(self, table: T) -> bool:
         """Whether nobody has written since this was read, as far as that is known without reading it anew."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stands(self, table: T) -> tuple[int, Commit]:
         """The number of the sink's newest commit; and the newest one whose rows are there, with number 0 for none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _history(self, table: T) -> Iterator[Commit]:
         """Commits of all sinks, those of each with the newest first, as far as the table keeps them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _write_version(self, table: T, commit: Commit, rows: pa.Table | None) -> bool:
         """False if somebody else was faster. Raises SinkError for rows that the table refuses."""
-        raise NotImplementedError
 
     def _lost(self, table: T, commit: Commit) -> None:
         """Another owner was faster: what was written for it goes."""
 
+    @abstractmethod
     def _sync(self, table: T) -> None:
         """Its version survives the machine, with its files: libraries leave that to the system."""
-        raise NotImplementedError
 
     # Inside.
 

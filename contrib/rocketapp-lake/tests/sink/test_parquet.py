@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,18 @@ class Death(BaseException):
     """The process ends here."""
 
 
+@contextmanager
+def death_at(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> Iterator[None]:
+    """The process ends where it calls this for the first time."""
+
+    def dying(*_: object) -> None:
+        raise Death
+
+    with monkeypatch.context() as patch, pytest.raises(Death):
+        patch.setattr(owner, name, dying)
+        yield
+
+
 @pytest.mark.parametrize("moves", [0, 1])
 def test_an_owner_that_dies_while_it_moves_files_has_committed(
     table: Directory, moves: int, monkeypatch: pytest.MonkeyPatch
@@ -70,11 +83,7 @@ def test_an_owner_that_dies_while_it_moves_files_has_committed(
 
 
 def dies_before_its_commit(store: ParquetStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def dying(source: Path, target: Path) -> None:
-        raise Death
-
-    with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(os, "link", dying)
+    with death_at(monkeypatch, os, "link"):
         put(store, "left over", 9)
 
 
@@ -197,11 +206,7 @@ def test_the_directories_of_a_new_table_survive_a_power_cut(tmp_path: Path, sync
 def test_a_commit_whose_staged_files_are_gone_is_not_taken_for_complete(
     table: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dying(source: Path, target: Path) -> None:
-        raise Death
-
-    with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(Path, "replace", dying)
+    with death_at(monkeypatch, Path, "replace"):
         put(table.store("one"), "a", 0, 1)
     shutil.rmtree(table.path / STAGING)
     with pytest.raises(SinkError, match=r"of commit 1 is lost: restore it, or create (.*\.done) to go on") as caught:
@@ -214,12 +219,8 @@ def test_a_commit_whose_staged_files_are_gone_is_not_taken_for_complete(
 def test_a_sweep_leaves_the_files_of_a_commit_of_another_sink(
     table: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dying(source: Path, target: Path) -> None:
-        raise Death
-
     put(table.store("one"), "a", 0)
-    with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(Path, "replace", dying)
+    with death_at(monkeypatch, Path, "replace"):
         put(table.store("two"), "other", 100, sink="two")
     assert table.store("one").sweep(0.0) == 0
     assert dict(table.store("two").load().vector) == {QUEUE: 101}
@@ -255,11 +256,7 @@ def test_no_folder_of_a_table_vanishes_as_others_list_it(table: Directory, monke
 def test_what_the_version_before_has_left_in_folders_is_moved_or_swept(
     table: Directory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def dying(source: Path, target: Path) -> None:
-        raise Death
-
-    with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(Path, "replace", dying)
+    with death_at(monkeypatch, Path, "replace"):
         put(table.store("one"), "a", 0, 1)
     (entry,) = (table.path / LOG / "one").glob("*.json")
     staging, text = table.path / STAGING, entry.read_text()
@@ -331,11 +328,7 @@ def test_an_owner_goes_on_in_a_directory_that_was_restored_to_an_older_state(tab
 def test_a_commit_of_another_owner_lasts_before_its_files_are_moved(
     table: Directory, monkeypatch: pytest.MonkeyPatch, synced: set[Path]
 ) -> None:
-    def dying(source: Path, target: Path) -> None:
-        raise Death
-
-    with monkeypatch.context() as patch, pytest.raises(Death):
-        patch.setattr(Path, "replace", dying)
+    with death_at(monkeypatch, Path, "replace"):
         put(table.store("one"), "a", 0)
     replace, before = Path.replace, list[bool]()
 
