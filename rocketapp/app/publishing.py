@@ -462,7 +462,7 @@ class Publishing(Publisher):
         return stored
 
     def _connected(self, cluster: str) -> str:
-        """The same. Raises SetupError at once where nothing can be sent: the loop of a forked process says nothing."""
+        """This cluster. Raises SetupError where nothing can be sent; the loop of a forked process would say nothing."""
         self._running().producer(cluster)
         return cluster
 
