@@ -196,30 +196,53 @@ class RocketApp(TwoPhases, Subscribing):
         except (TypeError, ValueError) as error:
             raise SetupError(place, str(error)) from None
 
-    def pause(self, topic: str | None = None, *, group: str | None = None, reason: str = DEFAULT_REASON) -> None:
+    def pause(
+        self,
+        topic: str | None = None,
+        *,
+        group: str | None = None,
+        cluster: str | None = None,
+        reason: str = DEFAULT_REASON,
+    ) -> None:
         """Start no more handlers of a topic, or of all topics of a group, and pull no more of their messages.
 
         Handlers that run may finish. The app stays a member of its groups and keeps its queues, locks and the
         messages that it has pulled; messages that were sent back for a retry are held as well. A pause holds until
         `resume`, over rebalances and reconnects; one from before the start is kept. Reasons add up.
         topic: in all groups of the app that take it, or in `group` alone.
+        cluster: where the app subscribes several clusters, on this one alone; "" is the unnamed one.
 
         May be called at any time and from any thread; from a thread it holds within a turn of the event loop.
         Raises SetupError for a topic or group that the app does not have; before the start, when it starts.
         """
-        self._change_pause("pause", topic, group, reason)
+        self._change_pause("pause", topic, group, cluster, reason)
 
-    def resume(self, topic: str | None = None, *, group: str | None = None, reason: str | None = None) -> None:
+    def resume(
+        self,
+        topic: str | None = None,
+        *,
+        group: str | None = None,
+        cluster: str | None = None,
+        reason: str | None = None,
+    ) -> None:
         """Lift a reason of `pause`, or without one all of them. A topic goes on when all its reasons were lifted.
 
         Nothing happens if it is not paused for that reason. Otherwise as `pause`.
         """
-        self._change_pause("resume", topic, group, reason)
+        self._change_pause("resume", topic, group, cluster, reason)
 
-    def adjust(self, topic: str | None = None, *, group: str | None = None, **limits: Unpack[AdjustOptions]) -> None:
+    def adjust(
+        self,
+        topic: str | None = None,
+        *,
+        group: str | None = None,
+        cluster: str | None = None,
+        **limits: Unpack[AdjustOptions],
+    ) -> None:
         """Change limits while the app runs: `app.adjust("orders", concurrency=8, queue_max_messages=100)`.
 
         topic: in all groups of the app that take it, or in `group` alone; without both, everything that it consumes.
+        cluster: on this one alone, as in `pause`.
         concurrency, rate, batch: of each handler of the topic; a rate or batch only where one was declared.
         queue_max_messages, queue_max_bytes, queue_max_span, topic_max_messages, topic_max_bytes, pull_interval,
         pull_batch_size: in place of the settings of the same name, with their units and bounds.
@@ -232,7 +255,7 @@ class RocketApp(TwoPhases, Subscribing):
         turn of the event loop. Raises SetupError for a value out of its bounds, a limit that no named topic has, a
         topic or group that the app does not have, and before the start; TypeError for a limit that cannot be changed.
         """
-        self._change(LimitChange(topic=topic, group=group, values=limits, place=place_of_call()))
+        self._change(LimitChange(topic=topic, group=group, cluster=cluster, values=limits, place=place_of_call()))
 
     if not TYPE_CHECKING:  # for a checker an unknown name stays an error
 
@@ -248,11 +271,13 @@ class RocketApp(TwoPhases, Subscribing):
                     return method
             raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it{_mend(name)}")
 
-    def _change_pause(self, kind: str, topic: str | None, group: str | None, reason: str | None) -> None:
+    def _change_pause(
+        self, kind: str, topic: str | None, group: str | None, cluster: str | None, reason: str | None
+    ) -> None:
         place = place_of_call()
-        if topic is None and group is None:
-            raise SetupError(place, f"app.{kind} needs a topic or a group=")
-        self._change(TopicChange(kind=kind, topic=topic, group=group, reason=reason, place=place))
+        if topic is group is cluster is None:
+            raise SetupError(place, f"app.{kind} needs a topic, a group= or a cluster=")
+        self._change(TopicChange(kind=kind, topic=topic, group=group, cluster=cluster, reason=reason, place=place))
 
     def _take(self, declaration: Declaration) -> None:
         self._may_declare("subscribe")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict
 
@@ -27,15 +27,16 @@ class TopicChange:
     kind: str
     topic: str | None
     group: str | None
+    cluster: str | None = None
     reason: str | None = None
     """Of a pause. To resume: None lifts all reasons."""
     place: str
     """`file:line` of the call."""
 
     def __post_init__(self) -> None:
-        for name in ("topic", "group", "reason"):
+        for name in ("topic", "group", "cluster", "reason"):
             value = getattr(self, name)
-            if value is not None and not (isinstance(value, str) and value):
+            if value is not None and not (isinstance(value, str) and (value or name == "cluster")):
                 self.refuse(f"{name}={value!r} is not a name")
 
     def refuse(self, problem: str) -> NoReturn:
@@ -43,19 +44,19 @@ class TopicChange:
 
     def named_in(self, plans: Sequence[ConsumedGroup]) -> list[tuple[int, ConsumedTopic]]:
         """The topics that it names, each with the index of its group's plan. Raises SetupError for unknown names."""
-        in_group = [
-            (at, topic) for at, plan in enumerate(plans) if self.group in (None, plan.group) for topic in plan.topics
-        ]
-        found = [(at, topic) for at, topic in in_group if self.topic in (None, topic.topic)]
-        if self.group is not None and not in_group:
-            groups = {plan.group for plan in plans}
-            self.refuse(f"no handler of this app is in group {self.group!r}: {nearest(self.group, groups)}")
-        if not found:
-            topics = {topic.topic for _, topic in in_group}
-            where = "" if self.group is None else f" in group {self.group!r}"
-            self.refuse(
-                f"no handler of this app takes topic {self.topic!r}{where}: {nearest(self.topic or '', topics)}"
-            )
+        found, where = [(at, topic) for at, plan in enumerate(plans) for topic in plan.topics], ""
+        names: dict[str, Callable[[int, ConsumedTopic], str]] = {
+            "cluster": lambda at, topic: plans[at].cluster,
+            "group": lambda at, topic: plans[at].group,
+            "topic": lambda at, topic: topic.topic,
+        }
+        for what, name_of in names.items():
+            if (name := getattr(self, what)) is not None:
+                known = {name_of(*one) for one in found}
+                found = [one for one in found if name_of(*one) == name]
+                if not found:
+                    self.refuse(f"no handler of this app has the {what} {name!r}{where}: {nearest(name, known)}")
+                where += f" in {what} {name!r}"
         return found
 
 

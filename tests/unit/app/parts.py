@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import Random
 from typing import Any
@@ -101,7 +101,7 @@ class NotedProducer:
 class NotedConsumer:
     def __init__(self, diary: Diary, *, member: Member, expected_members: int, **_: Any) -> None:
         self.diary, self.expected_members = diary, expected_members
-        self.group, self.topics = member.name, member.topics
+        self.group, self.cluster, self.topics = member.name, member.cluster, member.topics
         self.counters = HandlerStats(handled=2, retried=1, dead_lettered=1, unmatched=3)
 
     async def join(self) -> None:
@@ -109,6 +109,15 @@ class NotedConsumer:
 
     def begin(self) -> None:
         self.diary.note(f"consumer {self.group} begins")
+
+    def pause(self, topic: str, reason: str) -> None:
+        self.diary.note(f"{topic} pauses on {self.cluster}")
+
+    def resume(self, topic: str, reason: str | None) -> None:
+        self.diary.note(f"{topic} resumes on {self.cluster}")
+
+    def adjust(self, topics: Mapping[str, Mapping[str, float | None]]) -> None:
+        self.diary.lines += [f"{topic} of {self.cluster} has {dict(limits)}" for topic, limits in topics.items()]
 
     async def stop(self, *, drain_timeout: float, cut: asyncio.Event) -> bool:
         self.diary.note(f"consumer {self.group} stops")

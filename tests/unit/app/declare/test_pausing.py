@@ -1,4 +1,4 @@
-"""What `app.pause` and `app.resume` refuse."""
+"""What `app.pause` and `app.resume` refuse, and which topics they mean."""
 
 from __future__ import annotations
 
@@ -22,15 +22,19 @@ def app_of() -> RocketApp:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({}, "app.pause needs a topic or a group="),
+    "nothing": ({}, "app.pause needs a topic, a group= or a cluster="),
     "an empty topic": ({"topic": ""}, "topic='' is not a name"),
     "an empty reason": ({"topic": "orders", "reason": ""}, "reason='' is not a name"),
     "a topic list": ({"topic": ["orders"]}, "topic=['orders'] is not a name"),
-    "an unknown topic": ({"topic": "order"}, "no handler of this app takes topic 'order': did you mean orders?"),
-    "an unknown group": ({"group": "report"}, "no handler of this app is in group 'report': did you mean reports?"),
+    "an unknown topic": ({"topic": "order"}, "no handler of this app has the topic 'order': did you mean orders?"),
+    "an unknown group": ({"group": "report"}, "no handler of this app has the group 'report': did you mean reports?"),
     "a topic of another group": (
         {"topic": "orders", "group": "reports"},
-        "no handler of this app takes topic 'orders' in group 'reports': known are stock",
+        "no handler of this app has the topic 'orders' in group 'reports': known are stock",
+    ),
+    "an unknown cluster": (
+        {"topic": "orders", "cluster": "eu"},
+        "no handler of this app has the cluster 'eu': known are ",
     ),
 }
 
@@ -53,3 +57,33 @@ async def test_before_the_start_an_unknown_name_is_refused_when_the_app_starts()
     app.pause("order")
     with pytest.raises(SetupError, match="did you mean orders"):
         await lifecycle_of(app).start()
+
+
+async def test_a_topic_of_one_of_two_clusters_is_paused_resumed_and_adjusted_alone() -> None:
+    diary = Diary()
+    app = RocketApp("shop", container=container_of(diary), clusters={"eu": "h:1", "us": "h:2"})
+
+    @app.subscribe("orders", cluster="eu")
+    @app.subscribe("orders", cluster="us")
+    @app.subscribe("stock")
+    async def settle(message: Message) -> None: ...
+
+    lifecycle = lifecycle_of(app)
+    await lifecycle.start()
+    diary.lines.clear()
+    app.pause("orders", cluster="us", reason="moving")
+    app.resume("orders", cluster="eu")
+    app.adjust("orders", cluster="us", concurrency=3)
+    app.pause(cluster="")
+    app.resume("orders")
+    assert diary.lines == [
+        "orders pauses on us",
+        "orders resumes on eu",
+        "orders of us has {'concurrency': 3}",
+        "stock pauses on ",
+        "orders resumes on us",
+        "orders resumes on eu",
+    ]
+    with pytest.raises(SetupError, match="the topic 'stock' in cluster 'eu': known are orders"):
+        app.pause("stock", cluster="eu")
+    await lifecycle.stop(asyncio.Event())
