@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from random import Random
 
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
@@ -35,6 +36,7 @@ from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import Dial, Listening, is_loopback, join_address, split_address
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
+from rocketapp.transport.tls import Tls
 from rocketapp.transport.tls_server import server_tls_of
 
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
@@ -44,7 +46,7 @@ MOST_DESCRIPTORS = 65_536
 MOST_MEMORY_BYTES = 1 << 30
 """What a broker in memory holds. Like a disk of this size, it loses the oldest messages before it is full."""
 DIAL_TIMEOUT = 3.0
-"""Seconds that connecting to a master may take."""
+"""Seconds that connecting to a master or a name server may take."""
 RESERVED_DESCRIPTORS = 256
 """Descriptors that connections leave to the store and to the program around it."""
 
@@ -62,15 +64,19 @@ class EmbeddedBroker:
         memory: bool = False,
         files: Files | None = None,
         pace: Pace = USUAL_PACE,
+        tls: Tls | None = None,
     ) -> None:
-        """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults)."""
+        """`memory`: keep the store in memory. `files`: use these instead of the directory (tests with faults).
+
+        `tls`: how its master and name servers are asked.
+        """
         if memory:  # segments so small that old ones can leave, which is looked at each second; and it has no holes
             segment_bytes = min(config.segment_bytes, MOST_MEMORY_BYTES // 16)
             config = replace(
                 config, segment_bytes=segment_bytes, clean_interval=1.0, index_slots=1009, index_items=8192
             )
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
-        self._memory, self._files, self._pace = memory, files, pace
+        self._memory, self._files, self._pace, self._tls = memory, files, pace, tls
         self._broker: Broker | None = None
         self._listening: list[Listening] = []
         self._listener: Listener | None = None
@@ -124,10 +130,11 @@ class EmbeddedBroker:
             self.address = self._announced(self._listening[0].address)
             await broker.start(self.address)
             dial = listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp
+            new_pool = self._pools_to_others(dial)
             if self._config.role == "slave":
-                broker.follow(self._pool_to_master(dial))
+                broker.follow(new_pool())
             if self._config.name_server:
-                self._registrar = Registrar(broker, self._config, dial=dial, random=self._random, observe=self._observe)
+                self._registrar = Registrar(broker, self._config, new_pool=new_pool, observe=self._observe)
                 self._registrar.start(self.address)
         except BaseException:
             await self._stop_listening()
@@ -208,13 +215,14 @@ class EmbeddedBroker:
         with _serving("broker.ha_port", host, port - 2, mend):
             self._listening.append(await listen_tcp(host, port - 2, listener.accept, server_tls_of(self._config)))
 
-    def _pool_to_master(self, dial: Dial) -> Pool:
-        return Pool(
+    def _pools_to_others(self, dial: Dial) -> partial[Pool]:
+        return partial(
+            Pool,
             dial=dial,
             dial_timeout=DIAL_TIMEOUT,
             max_frame_bytes=MAX_FRAME_BYTES,
             random=self._random,
-            access=access_of(self._config),
+            access=access_of(self._config, self._tls),
         )
 
     async def _stop_listening(self) -> None:

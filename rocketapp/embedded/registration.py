@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from random import Random
+from functools import partial
 
 import msgspec
 
@@ -24,7 +24,8 @@ from rocketapp.tasks import Tasks
 from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool, PoolOwner
-from rocketapp.transport.stream import Dial, is_loopback, split_address
+from rocketapp.transport.stream import is_loopback, split_address
+from rocketapp.transport.tls import Tls
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.registration import BrokerRequest, Registered, Registration, encode_topics
@@ -36,18 +37,17 @@ AGAIN = 5.0
 """Seconds after which a name server that could not be told is told again."""
 _TIMEOUT, _LEAVING_TIMEOUT = 3.0, 1.0
 """Seconds that one answer may take; and that all may take together when the broker stops."""
-_MAX_FRAME_BYTES = 16_777_216
 
 _Version = dict[str, int]
 
 
-def access_of(config: BrokerConfig) -> Access | None:
-    """How the broker signs what it asks of others; None without keys. Raises ConfigError."""
+def access_of(config: BrokerConfig, tls: Tls | None) -> Access:
+    """How the broker encrypts and signs what it asks of others. Raises ConfigError."""
     if not config.credentials:
-        return None
+        return Access(tls=tls)
     try:
         pair = msgspec.json.decode(config.credentials, type=dict[str, str])
-        return Access(keys=Keys(pair["accessKey"], pair["secretKey"]))
+        return Access(tls=tls, keys=Keys(pair["accessKey"], pair["secretKey"]))
     except (msgspec.MsgspecError, KeyError):
         raise ConfigError("broker.credentials", 'is not of the form {"accessKey":"...","secretKey":"..."}') from None
 
@@ -55,18 +55,11 @@ def access_of(config: BrokerConfig) -> Access | None:
 class Registrar(PoolOwner):
     """Tells name servers where the broker is and which topics it has."""
 
-    def __init__(self, broker: Broker, config: BrokerConfig, *, dial: Dial, random: Random, observe: Observe) -> None:
-        """Raises ConfigError for addresses or keys that are none."""
+    def __init__(self, broker: Broker, config: BrokerConfig, *, new_pool: partial[Pool], observe: Observe) -> None:
+        """`new_pool` lacks the owner. Raises ConfigError for addresses that are none."""
         self._broker, self._config, self._observe = broker, config, observe
         self._addresses = parse_name_servers(config.name_server)
-        self._pool = Pool(
-            dial=dial,
-            dial_timeout=_TIMEOUT,
-            max_frame_bytes=_MAX_FRAME_BYTES,
-            random=random,
-            owner=self,
-            access=access_of(config),
-        )
+        self._pool = new_pool(owner=self)
         self._tasks = Tasks(observe)
         self._told: dict[str, _Version] = {}
         """Name servers that know the broker, and the version of the topics that they know."""

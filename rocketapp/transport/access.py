@@ -18,7 +18,7 @@ from rocketapp.wire.signing import Keys
 if TYPE_CHECKING:
     from rocketapp.wire.namespace import Namespace
 
-_ONLY_WITH_TLS = ("ca_file", "tls_server_name", "cert_file", "key_file", "key_password")
+ONLY_WITH_TLS = ("ca_file", "tls_server_name", "cert_file", "key_file", "key_password")
 
 
 class Access:
@@ -87,7 +87,7 @@ def tls_of(config: ClientConfig) -> Tls | None:
     them expects encrypted connections.
     """
     if not config.tls:
-        for name in _ONLY_WITH_TLS:
+        for name in ONLY_WITH_TLS:
             if getattr(config, name):
                 raise ConfigError(f"client.{name}", "is set, and client.tls is not: set client.tls = true")
         return None

@@ -6,9 +6,10 @@ import json
 import ssl
 from pathlib import Path
 
+from rocketapp.wire.lenient_json import loads
 from rocketapp.wire.signing import Keys
 from tests.peers import toolchain
-from tests.peers.bare import Bare
+from tests.peers.bare import GET_ROUTE, Bare
 from tests.peers.clusters import Apache
 from tests.unit.certificates import Authority
 
@@ -77,6 +78,12 @@ class Secured:
     def set_reader(self, status: str) -> None:
         """`enable` or `disable` that user."""
         self._ask(UPDATE_USER, {"username": READER}, {"username": READER, "userStatus": status})
+
+    def addresses(self) -> dict[str, str]:
+        """What the name server says where the broker is, by broker id."""
+        with Bare(self.apache.name_server, tls=self._context) as asking:
+            (broker,) = loads(asking.ask(GET_ROUTE, topic="TBW102").body)["brokerDatas"]
+        return dict(broker["brokerAddrs"])
 
     def _ask(self, code: int, fields: dict[str, str], content: dict[str, object]) -> None:
         """As the administrator."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -13,8 +14,10 @@ import pytest
 from rocketapp import Client, SendRefused
 from tests.conformance.secured import ADMIN, ADMIN_SECRET, READER, READER_SECRET, Old, Secured
 from tests.peers import toolchain
+from tests.peers.clusters import Embedded
 from tests.peers.commands import Commands
 from tests.peers.running_app import RunningApp
+from tests.peers.waiting import wait_until
 
 pytestmark = [pytest.mark.apache, pytest.mark.java]
 
@@ -130,6 +133,21 @@ def check_commands(commands: Commands, group: str, topic: str, directory: Path) 
     commands.run("dlq", "replay", group, "--state", str(directory / "replay"))
     commands.run("offset", "reset", group, topic, "--to", "first")
     assert {one["committed_offset"] for one in commands.json("offset", "show", group, "--topic", topic)} == {0}
+
+
+def test_an_embedded_slave_copies_from_a_master_that_wants_tls_and_keys(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in secured.environment().items():
+        monkeypatch.setenv(name, value)
+    keys = json.dumps({"accessKey": ADMIN, "secretKey": ADMIN_SECRET})
+    options = {"role": "slave", "id": 1, "name_server": secured.apache.name_server, "credentials": keys}
+    slave = Embedded(tmp_path / "slave", options=options)
+    try:
+        wait_until(lambda: "copying the log of the master" in slave.log(), within=30, what=slave.log)
+        wait_until(lambda: secured.addresses().keys() == {"0", "1"}, within=15, what=slave.log)
+    finally:
+        slave.stop()
 
 
 def run_to_its_end(name_server: str, directory: Path, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

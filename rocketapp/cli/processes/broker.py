@@ -25,11 +25,11 @@ from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
 from rocketapp.clock import SystemClock
-from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive, remove_running, write_running
 from rocketapp.errors import ConfigError, RocketAppError
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks, scope
+from rocketapp.transport.access import ONLY_WITH_TLS, tls_of
 from rocketapp.transport.stream import is_loopback
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ async def serve_broker(
     directory = Path(config.dir)
     if config.http:
         _refuse_http(config.http, names["http"])
-    broker, address = await _start(config, memory=memory, or_free_port=or_free_port, names=names)
+    broker, address = await _start(settings, memory=memory, or_free_port=or_free_port, names=names)
     try:
         if not memory:
             write_running(directory, address)
@@ -143,18 +143,20 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
 
 def _as_operator(settings: Settings, address: str, keys: tuple[str, str] | None) -> Settings:
     """The settings with which the page asks its own broker: with the present keys of a user that may do everything."""
-    own, broker = with_name_server(settings, address), settings.broker
-    client = own.client
+    own = with_name_server(settings, address)
+    others: dict[str, Any] = dict.fromkeys(ONLY_WITH_TLS, "")
+    # It needs no proof of who it is.
+    client = replace(own.client, tls=settings.broker.tls == "enforcing", tls_verify=False, **others)
     if keys is not None and not client.access_key:
         client = replace(client, access_key=keys[0], secret_key=keys[1])
-    if broker.tls == "enforcing":  # it needs no proof of who it is
-        client = replace(client, tls=True, tls_verify=False)
     return replace(own, client=client)
 
 
-async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
+async def _start(settings: Settings, *, memory: bool, or_free_port: bool, names: Names) -> tuple[EmbeddedBroker, str]:
     from rocketapp.embedded.embedded import EmbeddedBroker
 
+    config = settings.broker
+    tls = tls_of(settings.client) if config.name_server or config.role == "slave" else None
     host, port = parse_listen(config.listen, names["listen"], has_keys=config.authentication)
     # Before the store is opened: its recovery may take longer than a user wants to wait for such an answer.
     problem = bind_problem(host, port)
@@ -168,7 +170,7 @@ async def _start(config: BrokerConfig, *, memory: bool, or_free_port: bool, name
 
     async def start_on(port: int) -> tuple[EmbeddedBroker, str]:
         broker = EmbeddedBroker(
-            config=config, memory=memory, observe=log.tell, clock=SystemClock(), random=random.Random()
+            config=config, memory=memory, observe=log.tell, clock=SystemClock(), random=random.Random(), tls=tls
         )
         return broker, await broker.start((host, port))
 

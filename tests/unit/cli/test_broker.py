@@ -112,6 +112,15 @@ def test_it_is_watched_where_it_says(start: Start, send: Send, folder: Path) -> 
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 
 
+def test_the_page_asks_its_own_broker_as_that_serves_and_not_as_others_are_asked(start: Start, send: Send) -> None:
+    tls = {"ROCKETAPP_CLIENT__TLS": "true", "ROCKETAPP_CLIENT__TLS_SERVER_NAME": "rocketmq.example.org"}
+    broker = start("broker", "--memory", "--http", "127.0.0.1:0", environment=tls)
+    http = Http(broker, of="broker")
+    send("orders", "order-17", at=broker.says(r"serving on (\S+)")[1])
+    assert "order-17" in http.get("/messages?topic=orders").text
+    broker.stops()
+
+
 @pytest.mark.parametrize("http", ["0.0.0.0:0", "8080"])
 def test_the_page_is_for_this_machine_as_the_broker_is(here: Here, http: str) -> None:
     assert f"--http {http}" in refused(here, "broker", "--memory", "--http", http)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,12 +18,15 @@ from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import Clock, SystemClock
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.config.client import ClientConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import BrokerRegistered, FollowsMaster, LeftMaster, LoopFailed
 from rocketapp.tasks import scope
+from rocketapp.transport.access import tls_of
 from rocketapp.transport.stream import split_address
 from rocketapp.transport.tcp import dial_tcp
+from rocketapp.transport.tls import Tls
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.replication import block_head
@@ -33,6 +37,7 @@ from tests.unit.broker.asking import Client
 from tests.unit.broker.store.stores import SEGMENT, Events, bodies, delete_topic, open_store, record
 from tests.unit.broker.store.test_copying import copy, full, log_of, slave_store
 from tests.unit.broker.test_transactions import COMMIT, end, half
+from tests.unit.certificates import Authority
 from tests.unit.scripted import eventually
 
 FOUR = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
@@ -52,7 +57,9 @@ class _Tcp:
 class Node:
     """One broker in files that outlive it."""
 
-    def __init__(self, files: MemoryFiles | None = None, clock: Clock | None = None, **options: Any) -> None:
+    def __init__(
+        self, files: MemoryFiles | None = None, clock: Clock | None = None, our_tls: Tls | None = None, **options: Any
+    ) -> None:
         self.files, self.events = files or MemoryFiles(), Events()
         listen = options.get("listen") or f"127.0.0.1:{free_port(around=(-2, 0, 1))}"
         port = split_address(listen)[1]
@@ -65,6 +72,7 @@ class Node:
             random=Random(1),
             observe=self.events,
             files=None if "dir" in options else self.files,
+            tls=our_tls,
         )
 
     async def start(self) -> Node:
@@ -417,6 +425,24 @@ async def test_a_slave_shows_its_keys_to_a_master_that_asks_for_them() -> None:
     with pytest.raises(ConfigError, match=r"broker\.credentials"):
         async with pair("ops:s3cret"):
             pass
+
+
+async def test_a_slave_asks_with_tls_where_its_master_and_its_name_server_want_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    shown = authority.issue("server", names="IP:127.0.0.1")
+    trusting = tls_of(ClientConfig(tls=True, ca_file=str(authority.cert)))
+    files = {"cert_file": str(shown.cert), "key_file": str(shown.key)}
+    first = Node(tls="enforcing", **files)
+    await first.broker.start()
+    options = {"role": "slave", "id": 1, "name_server": first.broker.address}
+    plain, second = await Node(**options).start(), await Node(our_tls=trusting, **options).start()
+    try:
+        await eventually(lambda: bool(second.events.of(BrokerRegistered) and second.events.of(FollowsMaster)))
+        assert not plain.events.of(BrokerRegistered)
+    finally:
+        for node in (second, plain):
+            await node.stop()
+        await first.broker.stop()
 
 
 async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
