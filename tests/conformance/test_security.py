@@ -144,8 +144,9 @@ def test_an_embedded_slave_copies_from_a_master_that_wants_tls_and_keys(
     options = {"role": "slave", "id": 1, "name_server": secured.apache.name_server, "credentials": keys}
     slave = Embedded(tmp_path / "slave", options=options)
     try:
+        wait_until(lambda: len(secured.addresses()) == 2, within=30, what=slave.log)
+        assert secured.addresses()["1"] == slave.broker_address
         wait_until(lambda: "copying the log of the master" in slave.log(), within=30, what=slave.log)
-        wait_until(lambda: secured.addresses().keys() == {"0", "1"}, within=15, what=slave.log)
     finally:
         slave.stop()
 
