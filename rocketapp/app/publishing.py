@@ -341,9 +341,6 @@ class Running(Protocol):
     def producer(self, cluster: str) -> Producer:
         """What asks a cluster, answers there and ends transactions. Raises SetupError for one without a producer."""
 
-    def options(self, kind: type[Any]) -> Any:
-        """A table of the settings in use, by its class. Raises SetupError for an unknown one."""
-
 
 class Publishing(Publisher):
     """A Publisher over a running app or client; all others publish through one."""
@@ -381,10 +378,6 @@ class Publishing(Publisher):
     def loop(self) -> asyncio.AbstractEventLoop:
         """The running app's. Raises SetupError while it does not run."""
         return self._running().loop
-
-    def options(self, kind: type[Any]) -> Any:
-        """A table of the running app's settings. Raises SetupError for an unknown class."""
-        return self._running().options(kind)
 
     # What the calls are made of.
 

@@ -191,6 +191,3 @@ class _Run:
         if cluster:
             raise SetupError("", f"cluster={cluster!r}: {_ONE_CLUSTER}")
         return self._producer
-
-    def options(self, kind: type[Any]) -> Any:
-        return self._settings.options(kind)

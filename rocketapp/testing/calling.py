@@ -286,9 +286,6 @@ class _Unconnected:
         self._declared.check_cluster(cluster, "")
         return _Keeping(self._keep, cluster)
 
-    def options(self, kind: type[Any]) -> Any:
-        return self._declared.options(kind)
-
     def handles(self, subscription: Subscription) -> bool:
         return True
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.publishing import Publisher
 from rocketapp.model.message_queue import MessageQueue
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
     from rocketapp.app.publishing import Publishing
     from rocketapp.consumer.modes.poll import PolledBatch  # declaring an app does not import what runs it
 
-T = TypeVar("T")
-Options = Callable[[type[Any]], Any]
-"""The class of a table of settings -> its values in use."""
 LOGGER = "rocketapp.handlers"
 """Parent of the handlers' loggers: `rocketapp.handlers.<module>:<function>`."""
 
@@ -32,7 +29,7 @@ LOGGER = "rocketapp.handlers"
 class Context(Publisher):
     """The circumstances of one attempt. What it publishes follows the handled message: see Publisher."""
 
-    __slots__ = ("_decisions", "_first", "_handler", "_options", "_publisher", "attempt", "deadline", "group", "queue")
+    __slots__ = ("_decisions", "_first", "_handler", "_publisher", "attempt", "deadline", "group", "queue")
 
     def __init__(
         self,
@@ -43,12 +40,10 @@ class Context(Publisher):
         *,
         deadline: float | None,
         publisher: Publisher | None,
-        options: Options,
-        decisions: Decisions | None = None,
+        decisions: Decisions | None,
     ) -> None:
         self._decisions = decisions
         self._first, self._handler, self._publisher = first, handler, publisher
-        self._options = options
         self.attempt: int = attempt
         """The first is 1. For a batch: the highest of its messages."""
         self.queue: MessageQueue | None = first.queue
@@ -65,16 +60,13 @@ class Context(Publisher):
         group: str = "test",
         deadline: float | None = None,
         publisher: Publisher | None = None,
-        options: Iterable[object] = (),
     ) -> Context:
         """The circumstances of one attempt, for a test that calls a handler directly.
 
         message: the handled one; None makes one. attempt: None is the message's. deadline: the loop's time.
-        publisher: what it publishes through; without one `publish` raises RuntimeError. options: the tables of settings
-        that `options` knows, such as `[ShopOptions(limit=5)]`.
+        publisher: what it publishes through; without one `publish` raises RuntimeError.
         """
         message = Message.make() if message is None else message
-        tables = {type(table): table for table in options}
         return Context(
             message,
             message.attempt if attempt is None else attempt,
@@ -82,7 +74,6 @@ class Context(Publisher):
             "test",
             deadline=deadline,
             publisher=publisher,
-            options=lambda kind: _table_of(tables, kind),
             decisions=Decisions(),
         )
 
@@ -106,11 +97,6 @@ class Context(Publisher):
             raise RuntimeError(f'{what}: {self._handler} commits by returning; subscribe it with commit="manual"')
         return self._decisions
 
-    def options(self, kind: type[T]) -> T:
-        """The values of a table of settings: the app's own, ConsumerConfig or a plugin's. As `RocketApp.options`."""
-        table: T = self._options(kind)
-        return table
-
     @property
     def logger(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines carry topic, message id and attempt as fields."""
@@ -130,14 +116,6 @@ class Context(Publisher):
 
     def __repr__(self) -> str:
         return f"<Context {self._handler} attempt={self.attempt} queue={self.queue}>"
-
-
-def _table_of(tables: Mapping[type[Any], Any], kind: type[Any]) -> Any:
-    if kind not in tables:
-        raise LookupError(
-            f"this context has no {kind.__qualname__}: give Context.make(options=[{kind.__qualname__}()])"
-        )
-    return tables[kind]
 
 
 class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
@@ -165,7 +143,7 @@ def context_of(
     """
     timeout, is_batch = subscription.timeout, subscription.batch is not None
     group, handler = subscription.group, subscription.handler_name
-    publisher, options = publisher_of(subscription, publishing), publishing.options
+    publisher = publisher_of(subscription, publishing)
 
     def make(item: Any) -> Context:
         first, attempt = (item[0], max(one.attempt for one in item)) if is_batch else (item, item.attempt)
@@ -177,7 +155,6 @@ def context_of(
             handler,
             deadline=deadline,
             publisher=publisher(item),
-            options=options,
             decisions=decisions,
         )
         if decisions is not None:

@@ -173,10 +173,6 @@ class Lifecycle:
             "", f"cluster={cluster!r} is unknown, or not connected yet: RocketApp(clusters=...) names {known}"
         )
 
-    def options(self, kind: type[Any]) -> Any:
-        """A table of the settings. Raises SetupError for an unknown class."""
-        return declared_of(self._app).options(kind)
-
     def handles(self, subscription: Subscription) -> bool:
         return id(subscription) in self._own
 

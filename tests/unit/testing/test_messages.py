@@ -45,23 +45,21 @@ def test_a_body_that_cannot_be_published_cannot_be_made() -> None:
         Message.make(3)
 
 
-def test_a_made_context_knows_its_message_and_tables_and_says_how_to_give_more() -> None:
-    context = Context.make(Message.make(attempt=2), group="shop", options=[ShopOptions(limit=5)])
-    assert (context.attempt, context.group, context.options(ShopOptions).limit) == (2, "shop", 5)
-    with pytest.raises(LookupError, match=r"Context.make\(options=\[ConsumerConfig\(\)\]\)"):
-        context.options(ConsumerConfig)
+def test_a_made_context_knows_its_message_and_says_how_to_give_a_publisher() -> None:
+    context = Context.make(Message.make(attempt=2), group="shop")
+    assert (context.attempt, context.group) == (2, "shop")
     with pytest.raises(RuntimeError, match=r"give Context.make\(publisher=...\)"):
         Context.make().publish_sync("paid", b"1")
 
 
-def test_a_context_gives_the_settings_of_its_app() -> None:
+def test_a_handler_sees_the_settings_of_its_app() -> None:
     app = RocketApp("shop", options=ShopOptions)
 
     @app.subscribe("orders")
-    async def handle(message: Message, context: Context) -> None:
+    async def handle(message: Message, options: ShopOptions) -> None:
         with pytest.raises(SetupError, match="no table of settings is a Order"):
-            context.options(Order)
-        limits.append((context.options(ShopOptions).limit, context.options(ConsumerConfig).retries))
+            app.options(Order)
+        limits.append((options.limit, app.options(ConsumerConfig).retries))
 
     limits: list[tuple[int, int]] = []
     with TestApp(app, settings={"shop": {"limit": 3}, "consumer": {"retries": 4}}) as t:
