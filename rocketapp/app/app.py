@@ -17,7 +17,7 @@ from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitCh
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import InheritedOptions, read_inherited
 from rocketapp.app.declare.phases import Declared, TwoPhases
-from rocketapp.app.places import called_as, place_of_call
+from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import TopicPublisher, check_names
 from rocketapp.app.router import Subscribing
 from rocketapp.app.user_code import When, read_hook
@@ -59,7 +59,6 @@ class RocketApp(TwoPhases, Subscribing):
     they mean in `subscribe`.
     """
 
-    @called_as('RocketApp takes its name, and keywords: write RocketApp("shop", group="billing")')
     def __init__(
         self,
         name: str,
@@ -89,7 +88,6 @@ class RocketApp(TwoPhases, Subscribing):
         """What `async with` has started."""
         declared.tell_made(self)
 
-    @called_as("on_startup takes the function: write @app.on_startup, without brackets")
     def on_startup(self, function: F) -> F:
         """Run this when the cluster is reached, before the first message; it may publish.
 
@@ -98,12 +96,10 @@ class RocketApp(TwoPhases, Subscribing):
         """
         return self._add_hook("on_startup", function)
 
-    @called_as("on_shutdown takes the function: write @app.on_shutdown, without brackets")
     def on_shutdown(self, function: F) -> F:
         """Run this when no handler runs any more; it may still publish. Its arguments: see `on_startup`."""
         return self._add_hook("on_shutdown", function)
 
-    @called_as("lifespan takes the function: write @app.lifespan, without brackets")
     def lifespan(self, function: F) -> F:
         """Enter this async context manager at start and leave it at stop; an async generator function will do.
 
@@ -158,7 +154,6 @@ class RocketApp(TwoPhases, Subscribing):
             self._run_here = None
             await run.leave()
 
-    @called_as("upcaster takes a class and the old version: write @app.upcaster(Order, version=1)")
     def upcaster(self, kind: type[Any], *, version: int) -> Callable[[Upcast], Upcast]:
         """This function turns the members of a payload of version `version` into those of the next one.
 

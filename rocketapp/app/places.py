@@ -7,9 +7,8 @@ import inspect
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal
 
-from rocketapp.errors import SetupError
 from rocketapp.user_line import calling_frame
 
 
@@ -95,28 +94,3 @@ def function_problem(function: Any, *arguments: str, wanted: Literal["async def"
     if arguments and not takes(function, *arguments):
         return f"{name} cannot be called with ({', '.join(arguments)})"
     return None
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def called_as(mend: str) -> Callable[[F], F]:
-    """Have a function raise SetupError, with the caller's line and this mend, when its arguments do not fit.
-
-    Errors from within the function pass as they are. For declarations, never for what is called per message.
-    """
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def call(*args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(*args, **kwargs)
-            except TypeError as error:
-                # Without a frame below this one the function was not entered: its arguments do not fit.
-                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
-                    raise
-                raise SetupError(place_of_call(), mend) from None
-
-        return cast(F, call)
-
-    return decorate

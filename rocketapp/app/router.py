@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overl
 
 from rocketapp.app.call.chain import Scope
 from rocketapp.app.call.context import Context
-from rocketapp.app.call.returned import Publication, Publications
+from rocketapp.app.call.returned import Publication, Publications, refuse_no_topic
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import (
@@ -23,7 +23,7 @@ from rocketapp.app.declare.options import (
     options_given,
     read_inherited,
 )
-from rocketapp.app.places import called_as, place_at, place_of_call
+from rocketapp.app.places import place_at, place_of_call
 from rocketapp.app.publishing import Publisher
 from rocketapp.errors import SetupError
 from rocketapp.model.outcome import Outcome
@@ -95,11 +95,9 @@ class Subscribing(ABC):
         """The decorator that `subscribe` or `poll` returns, for what the user gave it, some frames above."""
         is_polled = function == "poll"
         name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
-        if callable(name):
-            every = ", every=5.0" if is_polled else ""
-            raise SetupError(place_of_call(), f'{function} needs a topic: write @app.{function}("the-topic"{every})')
         frame = calling_frame(sys._getframe())
         place = place_at(frame)
+        refuse_no_topic(function, topic, place)
         options = options_given(function, given, POLLED | {"every"} if is_polled else KNOWN, place)
         names = dict(frame.f_locals) if frame.f_code.co_name != "<module>" else {}
         middlewares = options.pop("middlewares", ())
@@ -126,7 +124,6 @@ class Subscribing(ABC):
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
         """Accept one, whose topic, if it is a str, has this prefix here; or raise SetupError."""
 
-    @called_as('poll takes a topic, and keywords: write @app.poll("the-topic", every=5.0)')
     def poll(self, topic: str | Topic[Any], *, every: float, **options: Unpack[PollOptions]) -> Callable[[F], F]:
         """Have a function called for each queue of a topic at its times: it pulls what it wants.
 
@@ -157,7 +154,6 @@ class Subscribing(ABC):
     @overload
     def subscribe(self, topic: str, **options: Unpack[SubscribeOptions]) -> Callable[[F], F]: ...
 
-    @called_as('subscribe takes a topic, and keywords: write @app.subscribe("the-topic", tags="paid")')
     def subscribe(self, topic: str | Topic[Any], **options: Unpack[SubscribeOptions]) -> Any:
         """Make a function the handler of a topic. The function itself is returned unchanged.
 
@@ -202,7 +198,6 @@ class Subscribing(ABC):
     @overload
     def publishes(self, topic: str, **options: Unpack[PublishOptions]) -> Callable[[F], F]: ...
 
-    @called_as('publishes takes a topic, and keywords: write @app.publishes("the-topic", tag="paid")')
     def publishes(self, topic: str | Topic[Any], **options: Unpack[PublishOptions]) -> Any:
         """Publish what a handler returns, before its message is done. The function itself is returned unchanged.
 
@@ -231,7 +226,6 @@ class Subscribing(ABC):
         self, topic: str, *, cluster: str = ""
     ) -> Callable[[Callable[[T], Awaitable[bool]]], Transaction[T]]: ...
 
-    @called_as('transaction takes a topic: write @app.transaction("the-topic")')
     def transaction(self, topic: str | Topic[Any], *, cluster: str = "") -> Any:
         """Make an async function the local part of a transaction that a message belongs to.
 
@@ -245,8 +239,7 @@ class Subscribing(ABC):
         Raises SetupError for a second one of the same topic: a broker that asks names the topic alone.
         """
         place = place_of_call()
-        if callable(topic):
-            raise SetupError(place, 'transaction needs a topic: write @app.transaction("the-topic")')
+        refuse_no_topic("transaction", topic, place)
 
         def decorate(function: Callable[[Any], Awaitable[bool]]) -> Transaction[Any]:
             made = Transaction(topic, function, cluster=cluster, place=place)
@@ -255,7 +248,6 @@ class Subscribing(ABC):
 
         return decorate
 
-    @called_as("middleware takes the function: write @app.middleware, without brackets")
     def middleware(self, function: F) -> F:
         """Put a function `(message, call_next)` around every handler of its kind here, also of those declared later.
 
@@ -271,7 +263,6 @@ class Subscribing(ABC):
         self._scope.add_middleware(function, place_of_call())
         return function
 
-    @called_as("exception_handler takes the class: write @app.exception_handler(ValueError)")
     def exception_handler(self, kind: type[Exception]) -> Callable[[F], F]:
         """Make a function `(message, error)` say what an exception of a handler means.
 
@@ -322,7 +313,6 @@ class Router(Subscribing):
     They mean what they mean in `subscribe`.
     """
 
-    @called_as('Router takes keywords alone: write Router(prefix="shop-")')
     def __init__(self, *, prefix: str = "", **options: Unpack[InheritedOptions]) -> None:
         place = place_of_call()
         if not isinstance(prefix, str):

@@ -30,6 +30,12 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
 
 
+def refuse_no_topic(decorator: str, topic: object, place: str) -> None:
+    """Raises SetupError for what is no topic: without brackets it is the function that stands below."""
+    if not isinstance(topic, str | Topic):
+        raise SetupError(place, f'{decorator}: give a topic, not {topic!r}: write @app.{decorator}("the-topic")')
+
+
 @dataclass(frozen=True, slots=True)
 class Publication:
     """The arguments of one `publishes`, and where it stands."""
@@ -44,15 +50,12 @@ class Publication:
 
     def check(self) -> None:
         """Raises SetupError for arguments that no message could have."""
-        name: Any = self.topic_name
-        if callable(name):
-            raise SetupError(self.place, 'publishes needs a topic: write @app.publishes("the-topic")')
-        problem = topic_problem(name) if isinstance(name, str) else f"give a topic, not {name!r}"
-        if problem is not None:
+        refuse_no_topic("publishes", self.topic, self.place)
+        if (problem := topic_problem(self.topic_name)) is not None:
             raise SetupError(self.place, f"publishes: {problem}")
         try:
             check_names("publishes", self.options, PublishOptions)
-            outgoing(name, b"", self.options)
+            outgoing(self.topic_name, b"", self.options)
             timeout_of(self.options)
         except (TypeError, ValueError) as error:
             raise SetupError(self.place, f"publishes: {str(error).removeprefix('publishes() ')}") from None

@@ -27,13 +27,7 @@ class Transaction(Generic[T]):
     def __init__(
         self, topic: str | Topic[T], function: Callable[[T], Awaitable[bool]], *, cluster: str, place: str
     ) -> None:
-        """`join` comes before the first call. Raises SetupError for a topic or a function that cannot work."""
-        named: Any = topic.name if isinstance(topic, Topic) else topic
-        problem = topic_problem(named) if isinstance(named, str) else f"give a topic, not {named!r}"
-        if problem is not None:
-            raise SetupError(place, f"transaction: {problem}")
-        if not isinstance(cluster, str):
-            raise SetupError(place, f"transaction: cluster={cluster!r} is not a name: give a string")
+        """`join` comes before the first call. Raises SetupError for a function that cannot work."""
         self.topic: str | Topic[T] = topic
         self.cluster: str = cluster
         self.name: str = name_of_function(function)
@@ -56,13 +50,13 @@ class Transaction(Generic[T]):
     def join(self, home: Publisher, *, prefix: str = "") -> None:
         """Belong to the app that runs it. `prefix`: of the routers between, for a topic that is given by its name.
 
-        Raises SetupError when it belongs to something already: a check could not say whose question it answers.
+        Raises SetupError for a name that no topic has, and when it belongs to something already: a check could not say
+        whose question it answers.
         """
         if self._home is not None:
             raise SetupError(self.place, f"{self.name} is in an app already: include its router once")
         self._home, self._prefix = home, prefix
-        problem = topic_problem(self.topic_name)
-        if problem is not None:
+        if (problem := topic_problem(self.topic_name)) is not None:
             raise SetupError(self.place, f"transaction: {problem}")
 
     async def __call__(self, payload: T, **options: Unpack[TransactionOptions]) -> SendResult | None:

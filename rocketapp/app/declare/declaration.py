@@ -6,7 +6,6 @@ wrongly for its handlers, at theirs. Contradictions between declarations are fou
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,8 +19,8 @@ from rocketapp.app.call.provided import Providers
 from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.declare.options import INHERITED, POLLED, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import described
-from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function, plain_function
-from rocketapp.app.publishing import Publishing
+from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function
+from rocketapp.app.publishing import Publisher, Publishing
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import SetupError
 from rocketapp.hooks.manager import Plugins
@@ -131,16 +130,6 @@ class Declaration:
             return self
         self._check_arguments(arguments)
         return replace(self, arguments=arguments)
-
-    def kept(self) -> Declaration:
-        """The same without the user's local objects that no annotation names: they are not kept alive."""
-        named: dict[str, Any] = {}
-        new = getattr(plain_function(self.function), "__annotations__", {})
-        while new:  # what an annotation names may name others: `list["Order"]`
-            words = frozenset(re.findall(r"\w+", " ".join(map(str, new.values()))))
-            new = {name: value for name, value in self.names.items() if name in words and name not in named}
-            named |= new
-        return replace(self, names=named)
 
     def resolved(self, providers: Providers) -> Declaration:
         """The same with every argument known. Raises SetupError for what is still unknown."""
@@ -295,21 +284,15 @@ class Declaration:
         if self.options.get("commit") == "manual" and all(one.kind is not Kind.CONTEXT for one in arguments):
             self.refuse_function('commit="manual": the handler would never commit; add an argument `context: Context`')
         pulls = [one for one in arguments if one.kind is Kind.PULL]
-        pull = Pull if self.is_async else SyncPull
-        other = next((one for one in arguments if one.kind not in _OF_POLLED), None)
         if pulls and not self.is_polled:
             mend = "declare it with @app.poll(topic, every=...), or ask for the Message"
             self.refuse_function(f"argument {pulls[0].name!r} is a {pulls[0].type.__name__}: {mend}")
-        if self.is_polled and not pulls:
-            mend = f"add an argument `pull: {pull.__name__}`"
-            self.refuse_function(f"a polled handler pulls its messages: {mend}")
-        if pulls and pulls[0].type is not pull:
-            kind = "an async" if self.is_async else "a sync"
-            mend = f"{kind} handler pulls with a {pull.__name__}: annotate it so"
-            self.refuse_function(f"argument {pulls[0].name!r}: {mend}")
-        if pulls and other is not None:
-            why = "is of one message, and a polled handler pulls many: remove it, and use the pull"
-            self.refuse_function(f"argument {other.name!r} {why}")
+        kind, pull = ("an async", Pull) if self.is_async else ("a sync", SyncPull)
+        wrong = [one.name for one in arguments if one.kind not in _OF_POLLED or one.type not in (None, pull, Publisher)]
+        if self.is_polled and (wrong or not pulls):
+            mend = f"change {' and '.join(map(repr, wrong))}" if wrong else "add it"
+            taken = f"`pull: {pull.__name__}`, and beside it only a Publisher and what the container provides"
+            self.refuse_function(f"{kind} polled handler takes {taken}: {mend}")
 
 
 def _problems(one: Subscription) -> Iterator[str]:

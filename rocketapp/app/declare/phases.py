@@ -177,11 +177,11 @@ class Declared:
         one = declaration.read(self.providers).complete(self.name, ConsumerConfig())
         if one.enabled:
             self._taken.add(one.subscription)
-            self.handlers.append(one.kept())
+            self.handlers.append(one)
 
     def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
         """Raises SetupError unless it is a cluster of the app, or the unnamed one."""
-        if cluster and cluster not in self.clusters:
+        if cluster not in (None, "", *self.clusters):
             known = ", ".join(sorted(self.clusters)) or "none"
             raise SetupError(place, f"{what}cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
 

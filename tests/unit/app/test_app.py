@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,43 +84,12 @@ def test_a_lifespan_without_yield_is_refused() -> None:
     assert caught.value.place == line_of(opening)
 
 
-def test_subscribe_without_brackets_is_refused() -> None:
-    with pytest.raises(SetupError, match="subscribe needs a topic"):
-        RocketApp("shop").subscribe(nothing)  # type: ignore[arg-type]
-
-
-@cases(
-    "call, mend",
-    [
-        (lambda app: app.subscribe(), 'subscribe takes a topic, and keywords: write @app.subscribe("the-topic"'),
-        (lambda app: app.subscribe("orders", "paid"), 'write @app.subscribe("the-topic", tags="paid")'),
-        (lambda app: app.publishes(), 'write @app.publishes("the-topic"'),
-        (lambda app: app.exception_handler(), "write @app.exception_handler(ValueError)"),
-        (lambda app: app.upcaster(nothing), "write @app.upcaster(Order, version=1)"),
-        (lambda app: app.on_startup(), "write @app.on_startup, without brackets"),
-        (lambda app: app.on_shutdown(), "write @app.on_shutdown, without brackets"),
-        (lambda app: app.lifespan(), "write @app.lifespan, without brackets"),
-        (lambda app: Router("x-"), 'Router takes keywords alone: write Router(prefix="shop-")'),
-        (lambda app: RocketApp(), 'write RocketApp("shop"'),
-        (lambda app: RocketApp("shop", "billing"), 'write RocketApp("shop"'),
-    ],
-)
-def test_a_declaration_with_arguments_that_do_not_fit_says_what_to_write(
-    call: Callable[[Any], object], mend: str
-) -> None:
+@cases("decorator", ["subscribe", "poll", "publishes", "transaction"])
+def test_a_decorator_that_stands_there_without_its_topic_is_refused(decorator: str) -> None:
+    more = {"every": 5.0} if decorator == "poll" else {}
     with pytest.raises(SetupError) as caught:
-        call(RocketApp("shop"))
-    assert mend in caught.value.problem
-    assert caught.value.place == line_of(call)
-
-
-def test_a_type_error_from_within_a_declaration_stays_what_it_is() -> None:
-    def plugins() -> Iterator[object]:
-        yield object()
-        raise TypeError("odd")
-
-    with pytest.raises(TypeError, match="odd"):
-        RocketApp("shop", plugins=plugins())
+        getattr(RocketApp("shop"), decorator)(nothing, **more)
+    assert f'{decorator}: give a topic, not {nothing!r}: write @app.{decorator}("the-topic")' in str(caught.value)
 
 
 @pytest.mark.parametrize("clusters", [{"eu": ""}, {"": "h:1"}, {"eu": 5}, {5: "h:1"}])

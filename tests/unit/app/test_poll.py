@@ -304,10 +304,10 @@ async def wants_a_pull(pull: Pull) -> None: ...
 @cases(
     "function, options, problem",
     [
-        (wants_a_message, {}, "add an argument `pull: Pull`"),
-        (wants_both, {}, "argument 'message' is of one message"),
-        (wants_a_sync_pull, {}, "an async handler pulls with a Pull"),
-        (wants_an_async_pull, {}, "a sync handler pulls with a SyncPull"),
+        (wants_a_message, {}, "an async polled handler takes `pull: Pull`"),
+        (wants_both, {}, "a Publisher and what the container provides: change 'message'"),
+        (wants_a_sync_pull, {}, "an async polled handler takes `pull: Pull`"),
+        (wants_an_async_pull, {}, "a sync polled handler takes `pull: SyncPull`"),
         (wants_a_pull, {"every": 0}, "every=0: give the seconds between two calls"),
         (wants_a_pull, {"every": True}, "every=True"),
         (wants_a_pull, {"orderly": True}, "poll takes no keyword 'orderly'"),

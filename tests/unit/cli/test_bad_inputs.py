@@ -28,6 +28,7 @@ FILES = {
     "twice.py": APP + '@app.subscribe("orders")\nasync def one(message): ...\n\n'
     '@app.subscribe("orders")\nasync def two(message): ...\n',
     "argument.py": APP + '@app.subscribe("orders")\nasync def one(message, what): ...\n',
+    "brackets.py": APP + "@app.on_startup()\nasync def one(): ...\n",
     "nowhere.py": APP + '@app.subscribe("orders")\nasync def one(a: "Nowhere"): ...\n',
     "mute.py": "class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute\n",
     "key.toml": "[consumer]\npull_batch_sise = 32\n",
@@ -54,6 +55,7 @@ CASES = {
     "text that raises": ("run mute", ["mute.py:3", "Mute: (its text raised RuntimeError)"]),
     "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
     "argument that nothing fills": ("run argument", ["argument.py:3", "annotation"]),
+    "a decorator called otherwise": ("run brackets", ["brackets.py:3: TypeError", "on_startup() missing 1 required"]),
     "annotation of nothing": ("run nowhere", ["nowhere.py:3", "Nowhere", "TYPE_CHECKING"]),
     "annotation of nothing in routes": ("routes nowhere", ["nowhere.py:3", "Nowhere"]),
     "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),

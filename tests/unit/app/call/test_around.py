@@ -181,11 +181,6 @@ def test_what_is_no_middleware_is_refused(function: Any, problem: str) -> None:
         app.subscribe("orders", middlewares=[function])
 
 
-def test_brackets_without_a_function_are_refused_with_the_mend() -> None:
-    with pytest.raises(SetupError, match=r"write @app\.middleware, without brackets"):
-        RocketApp("shop").middleware()  # type: ignore[call-arg]
-
-
 @ASYNC
 def test_a_handler_s_own_middlewares_stand_innermost_and_serve_it_alone(is_async: bool) -> None:
     app, passed = RocketApp("shop"), list[str]()

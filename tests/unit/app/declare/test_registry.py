@@ -159,7 +159,7 @@ def test_topics_of_a_group_share_a_consumer() -> None:
         ({"topic": ""}, "a topic needs a name"),
         ({"topic": "or ders"}, "only letters, digits"),
         ({"topic": "x" * 128}, "at most 127"),
-        ({"topic": None}, "is not a name"),
+        ({"topic": None}, "give a topic, not None: write @app.subscribe"),
         ({"topic": "%DLQ%"}, "lacks the group's name"),
         ({"group": ""}, "a group needs a name"),
         ({"group": "x" * 121}, "at most 120"),
