@@ -27,6 +27,8 @@ from rocketapp_lake.store import Store
 DELTA_LOG = "_delta_log"
 DATABASE = "ROCKETAPP_LAKE__DATABASE"
 """The variable of the environment with the url of the database: others see the arguments of a command."""
+STORAGE = "ROCKETAPP_LAKE__STORAGE"
+"""That with the options of object stores."""
 OpenStore = Callable[[str, str], Store]
 """Opens the store of a sink: its table, and its name. It takes a table that was set back as it is."""
 MIB = 1024 * 1024
@@ -222,7 +224,8 @@ def format_of(table: str, url: str | None = None) -> FormatName:
 def stores_of(table: str, url: str | None = None) -> OpenStore:
     """Raises UsageError for a kind of table whose library is not installed."""
     database = os.environ.get(DATABASE, "") if url is None else url
-    format, settings = format_of(table, url), LakeConfig(database=database)
+    told = (one.strip(" '\"") for one in os.environ.get(STORAGE, "").strip(" []").split(","))
+    format, settings = format_of(table, url), LakeConfig(database=database, storage=tuple(filter(None, told)))
 
     def open_store(place: str, name: str) -> Store:
         sink = Sink(table=place, format=format, name=name, is_set_back=True)

@@ -1,7 +1,8 @@
 """Kills an app with a sink, and counts what its table lacks and what it has twice.
 
     python kills.py --kills 30                      at random moments, each after two commits, into a Delta table
-    python kills.py --kills 30 --format parquet     into Parquet files; `iceberg`, `s3-iceberg`, `sql` (PostgreSQL)
+    python kills.py --kills 30 --format parquet     into Parquet files; also `iceberg`, `sql` (PostgreSQL),
+                                                    and on an S3 server `s3-delta` and `s3-iceberg`
     python kills.py --kills 30 --written-by spark   by Spark: Delta with PySpark 4.1, Parquet with any
     python kills.py --kills 30 --naive              the control: a handler that appends its batch, and then returns;
                                                     to Parquet files, or with --format to `iceberg` or `sql`

@@ -5,13 +5,29 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from urllib.request import Request, urlopen
 
 from tests.peers.waiting import wait_until
 
 BUCKET, KEY, SECRET, REGION = "lake", "key-of-tests", "secret-of-tests", "us-east-1"
+
+
+def storage(endpoint: str) -> dict[str, str]:
+    """The options by which Delta's library reaches it."""
+    return {
+        "aws_endpoint_url": endpoint,
+        "aws_allow_http": "true",
+        "aws_region": REGION,
+        "aws_access_key_id": KEY,
+        "aws_secret_access_key": SECRET,
+    }
+
+
+def as_setting(options: Mapping[str, str]) -> str:
+    """The variable ROCKETAPP_LAKE__STORAGE with them."""
+    return "[" + ", ".join(f"'{name}={value}'" for name, value in options.items()) + "]"
 
 
 @contextmanager

@@ -116,31 +116,38 @@ class Table:
 
 
 class Delta:
-    """In a directory."""
+    """In a directory, or in the bucket of an S3 server."""
 
     points = ("writing", "committed")
     """Before its files are written and committed, and behind that, before it is read back."""
 
-    def __init__(self, path: Path, is_compacted: bool) -> None:
-        self.path, self.is_compacted = path, is_compacted
+    def __init__(self, place: str, is_compacted: bool, bucket: str = "") -> None:
+        """`bucket`: the address of that server, which apps know by the settings."""
+        self.place, self.is_compacted = place, is_compacted
+        self._storage = s3.storage(bucket) if bucket else None
+        if self._storage is not None:
+            os.environ["ROCKETAPP_LAKE__STORAGE"] = s3.as_setting(self._storage)
 
     def options(self) -> dict[str, Any]:
-        return {"table": str(self.path), **({"compact_every": 0.4} if self.is_compacted else {})}
+        return {"table": self.place, **({"compact_every": 0.4} if self.is_compacted else {})}
 
     def commits(self) -> int:
-        return 0 if not self._is_there() else DeltaTable(self.path).transaction_version(transaction_of(SINK)) or 0
+        return 0 if not self._is_there() else self._table().transaction_version(transaction_of(SINK)) or 0
 
     def rows(self) -> list[dict[str, Any]]:
         if not self._is_there():
             return []
-        found: list[dict[str, Any]] = DeltaTable(self.path).to_pyarrow_table(columns=COLUMNS).to_pylist()
+        found: list[dict[str, Any]] = self._table().to_pyarrow_table(columns=COLUMNS).to_pylist()
         return found
 
     def end(self) -> None:
         """A commit of a log is there or not."""
 
+    def _table(self) -> DeltaTable:
+        return DeltaTable(self.place, storage_options=self._storage)
+
     def _is_there(self) -> bool:
-        return DeltaTable.is_deltatable(str(self.path))
+        return DeltaTable.is_deltatable(self.place, self._storage)
 
 
 class Iceberg:
@@ -198,7 +205,10 @@ _COMMITS = "SELECT coalesce(max(sequence), 0) AS n FROM rmq_commits"
 @contextmanager
 def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = False) -> Iterator[Target]:
     if format == "delta" and not is_naive:
-        yield Delta(directory / "table", is_compacted)
+        yield Delta(str(directory / "table"), is_compacted)
+    elif format == "s3-delta":
+        with s3.serving() as bucket:
+            yield Delta(f"s3://{s3.BUCKET}/table", is_compacted, bucket)
     elif format == "s3-iceberg":
         with s3.serving() as bucket, closing(Iceberg(directory, bucket)) as table:
             yield table

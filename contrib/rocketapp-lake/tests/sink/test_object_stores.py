@@ -9,12 +9,14 @@ from uuid import uuid4
 
 import pytest
 import s3
+from click.testing import CliRunner
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from sink_shop import Shop, until
 from store_suite import QUEUE, Span, StoreSuite, commit_of, put, rows_of
 
 from rocketapp import ConfigError, SetupError
+from rocketapp_lake.commands import command
 from rocketapp_lake.delta import DeltaStore
 from rocketapp_lake.errors import FencedError
 from rocketapp_lake.settings import LakeConfig, storage_of
@@ -25,13 +27,7 @@ class Place:
 
     def __init__(self, endpoint: str, name: str) -> None:
         self.place = f"s3://{s3.BUCKET}/{name}/orders"
-        self.storage = {
-            "aws_endpoint_url": endpoint,
-            "aws_allow_http": "true",
-            "aws_region": s3.REGION,
-            "aws_access_key_id": s3.KEY,
-            "aws_secret_access_key": s3.SECRET,
-        }
+        self.storage = s3.storage(endpoint)
 
     def store(self, sink: str) -> DeltaStore:
         return DeltaStore(self.place, sink, storage=self.storage)
@@ -81,13 +77,23 @@ async def test_a_topic_lands_in_a_bucket_and_no_secret_is_told(
     shop: Shop, table: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    told = "[" + ", ".join(f"'{name}={value}'" for name, value in table.storage.items()) + "]"
-    monkeypatch.setenv("ROCKETAPP_LAKE__STORAGE", told)
+    monkeypatch.setenv("ROCKETAPP_LAKE__STORAGE", s3.as_setting(table.storage))
     async with shop.app(format="delta", table=table.place) as app:
         await shop.send(app, range(20))
         await until(lambda: len(table.rows()) == 20)
     assert sorted(row["id"] for row in table.rows()) == list(range(20))
     assert s3.SECRET not in caplog.text + repr(table.store("one"))
+
+
+def test_the_commands_read_the_options_of_stores_that_apps_read(table: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(table.store("one"), "a", 0, 1)
+    monkeypatch.setenv("ROCKETAPP_LAKE__STORAGE", s3.as_setting(table.storage))
+    shown = CliRunner().invoke(command, ["show", table.place])
+    assert (shown.exit_code, "next #2" in shown.output) == (0, True), shown.output
+    monkeypatch.setenv("ROCKETAPP_LAKE__STORAGE", s3.SECRET)
+    refused = CliRunner().invoke(command, ["show", table.place])
+    assert (refused.exit_code, "lake.storage[0]" in refused.output) == (1, True), refused.output
+    assert s3.SECRET not in refused.output
 
 
 def test_a_setting_of_a_store_that_cannot_be_read_is_named_without_its_value() -> None:
