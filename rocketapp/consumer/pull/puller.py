@@ -3,6 +3,7 @@
 The next pull is under way before the present batch is handed over, and carries the offset
 that is done by then. Every failure is waited out and reported; the loop ends only when it
 is cancelled, or when another offset takes the place of its own: the broker calls that illegal, or has another queue.
+What its broker has deleted before it was pulled is passed over.
 
 A master suggests its slave to readers that are far behind. While a master cannot be reached, a slave is read in its
 place, and the master again as soon as it is connected. A slave may be behind, or hold less than its master.
@@ -185,13 +186,18 @@ class Puller:
         if is_master and result.status == "illegal":
             brokers = self._member.brokers
             connection = await brokers.connection(self._broker_name)
-            return correct(
+            correction = correct(
                 queue.end_offset,
                 next_offset=result.next_offset,
                 min_offset=max(0, result.min_offset),
                 max_offset=result.max_offset,
                 is_same=await brokers.recognise(queue.message_queue, connection),
             )
+            if not queue.end_offset < result.min_offset <= result.max_offset:
+                return correction
+            # Of what was deleted, what was pulled before is handled all the same.
+            self._member.blocked.corrected(queue.message_queue, correction.reason)
+            result = result._replace(next_offset=correction.offset)
         self._member.stats.pulls += 1
         self._answered(result, is_master=is_master)
         is_at_end = result.next_offset >= result.max_offset

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import messages_of
 from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import SubscriptionData
@@ -211,6 +213,32 @@ async def test_deleted_messages_are_passed_over_with_a_word() -> None:
     assert any("4 were deleted unread" in event.error for event in member.events.of(LoopFailed))  # type: ignore[attr-defined]
     await member.stop()
     await cluster.stop()
+
+
+@pytest.mark.parametrize("how", [{"concurrency": 1}, {"orderly": True}, {"order_by": "key"}, {"batch": 1}])
+def test_what_was_pulled_is_handled_although_its_broker_has_deleted_it_since(how: dict[str, Any]) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(), list[bytes]()
+        (queue,) = cluster.create("topic")
+        cluster.send_many(queue, 200)
+
+        async def handler(item: Any) -> None:
+            seen.extend(message.body for message in messages_of(item))
+            await asyncio.sleep(1)
+
+        config = ConsumerConfig(subscription_check="off", queue_max_messages=64)
+        member = await cluster.member(consumed(handler, **{"concurrency": 1, **how}), config=config).start()
+        await asyncio.sleep(5)
+        cluster.first[queue] = 150
+        await eventually(lambda: cluster.committed(queue) == 200, 300)
+        assert seen == [b"%d" % number for number in (*range(96), *range(150, 200))]
+        told = "offset 96 is below the broker's first 150: 54 were deleted unread"
+        assert [event.error for event in member.events.of(LoopFailed)] == [told]  # type: ignore[attr-defined]
+        assert await member.stop()
+        await cluster.stop()
+
+    story()
 
 
 @pytest.mark.parametrize("keeps_offsets", [True, False], ids=["its offsets are kept", "its offsets are gone too"])
