@@ -63,9 +63,10 @@ def lost(queue: MessageQueue, position: int, start: QueueStart) -> str:
     """Why the broker cannot go on where the table ends, by its offsets; empty when it can."""
     has = f"{queue}: the table has it up to #{position - 1}, and the broker"
     if position > start.max_offset:
-        return f"{has} only up to #{start.max_offset - 1}: the topic was created anew, or messages were lost."
+        fewer = position - start.max_offset
+        return f"{has} only up to #{start.max_offset - 1}, {fewer} fewer: the topic was created anew, or lost messages."
     if position < start.min_offset:
-        return f"{has} from #{start.min_offset} on: what lies between has expired."
+        return f"{has} from #{start.min_offset} on: the {start.min_offset - position} messages between have expired."
     return ""
 
 

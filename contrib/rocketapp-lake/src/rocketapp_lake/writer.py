@@ -143,9 +143,11 @@ class Writer:
             )
         if found is not Identity.OTHER:
             return ""
+        passed = max(0, min(known.offset + 1, start.max_offset) - start.min_offset)
         return (
-            f"{queue} is another queue than the one that was read up to #{known.offset}: the broker has another one "
-            f"there. The topic was created anew, or its broker was replaced."
+            f"{queue} is another queue than the one that was read up to #{known.offset}: the broker has another message"
+            f" there, and {passed} messages below that were never stored. The topic was created anew, or its broker was"
+            f" replaced."
         )
 
     def new_queue(self, owner: QueueSession) -> SinkQueue:

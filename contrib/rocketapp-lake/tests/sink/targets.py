@@ -8,7 +8,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-import postgres
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -218,6 +217,8 @@ def target(directory: Path, format: str, is_naive: bool, is_compacted: bool = Fa
     elif format != "sql":
         yield Directory(directory / "table", is_naive)
     else:
+        import postgres  # where Spark's versions are tested there is none
+
         with postgres.serving() as server:
             url = server.create("shop")
             with closing(server.connect("shop")) as connection:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ async def test_of_a_fresh_broker_that_has_more_messages_than_the_old_one_none_is
         async with landing.app(format) as app:
             await until(lambda: len(shop.watch.reasons()) >= 4)
             assert all("is another queue" in reason for reason in shop.watch.reasons()), shop.watch.reasons()
+            missing = re.findall(r"(\d+) messages below that were never stored", " ".join(shop.watch.reasons()))
+            assert sum(map(int, missing)) == len(OLD)  # of the new ones, as many as the table has of the old ones
         assert ids() == list(OLD)
         async with landing.app(format, on_offset_reset="new_epoch"):
             await until(lambda: ids() == [*OLD, *NEW])

@@ -93,8 +93,8 @@ async def test_a_queue_that_the_table_has_never_seen_begins_where_the_group_does
 @pytest.mark.parametrize(
     ("min_offset", "max_offset", "problem"),
     [
-        (0, 4, "the table has it up to #9, and the broker only up to #3: the topic was created anew, or"),
-        (15, 30, "the table has it up to #9, and the broker from #15 on: what lies between has expired"),
+        (0, 4, "the table has it up to #9, and the broker only up to #3, 6 fewer: the topic was created anew"),
+        (15, 30, "the table has it up to #9, and the broker from #15 on: the 5 messages between have expired"),
     ],
 )
 async def test_a_queue_whose_broker_has_lost_messages_does_not_begin(
