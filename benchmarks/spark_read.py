@@ -35,16 +35,17 @@ OURS = "Spark, pullDepth=8"
 GOALS = (("Java, pull", 0.6), ("Java, lite pull", 0.6), ("Spark, pullDepth=1", 3.0))
 
 
-def messages(count: int, size: int) -> Iterator[Sent]:
+def messages(count: int, size: int, body: Callable[[int], bytes]) -> Iterator[Sent]:
     """With what a producer adds to each."""
-    return (Sent(os.urandom(size), tag="t", keys=f"k{n}", unique_id=f"{n:032X}") for n in range(count))
+    return (Sent(body(size), tag="t", keys=f"k{n}", unique_id=f"{n:032X}") for n in range(count))
 
 
-def fill(address: str, count: int, size: int, *, topic: str = TOPIC) -> None:
+def fill(address: str, count: int, size: int, *, topic: str = TOPIC, body: Callable[[int], bytes] = os.urandom) -> None:
+    """`body`: makes one of this size."""
     loader = Loader(address)
     loader.make_topic(topic, QUEUES)
     for queue_id in range(QUEUES):
-        loader.send(topic, queue_id, messages(count // QUEUES, size), at_once=2000)
+        loader.send(topic, queue_id, messages(count // QUEUES, size, body), at_once=2000)
     loader.close()
 
 

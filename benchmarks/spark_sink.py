@@ -8,6 +8,8 @@ which pulls and decodes; the sink's writer alone (Arrow stages, Spark writes); a
 Freshness: messages come at a steady rate, and each is as fresh as the time from its store by the broker to its row in a
 visible file. The machine's load is printed: it decides wall times, and makes CPU seconds worth less.
 
+With `--typed` bodies are JSON, which the sink decodes as a msgspec Struct: each field is a column.
+
 With `--page` the costs, of a commit of 1,000 rows and of a session too, are written into rocketapp-lake's COST.md.
 """
 
@@ -30,6 +32,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+import msgspec
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,6 +62,22 @@ PULL = 32
 """Messages that a broker gives to one pull, unless it is told otherwise."""
 
 
+class Order(msgspec.Struct):
+    """A typed body."""
+
+    id: int
+    customer: str
+    amount: float
+    is_paid: bool
+    note: str
+
+
+def typed(size: int) -> bytes:
+    """An order as JSON of this size."""
+    body = msgspec.json.encode(Order(size, "customer-4711", 19.5, True, ""))
+    return body[:-2] + os.urandom(size).hex().encode()[: size - len(body)] + body[-2:]
+
+
 # The app, in a process of its own.
 
 
@@ -84,7 +103,7 @@ class Commits(logging.Handler):
         )
 
 
-async def run_app(table: Path, name_server: str, flush_seconds: float, written_by: str) -> None:
+async def run_app(table: Path, name_server: str, flush_seconds: float, written_by: str, schema: Any) -> None:
     """Reads the topic when a line comes on its standard input, and ends at the next one.
 
     Python's garbage collector runs as in a process of `rocketapp run`.
@@ -102,6 +121,7 @@ async def run_app(table: Path, name_server: str, flush_seconds: float, written_b
             "flush_seconds": flush,
             "flush_rows": BATCH,
             "written_by": written_by,
+            "schema": schema,
         }
         app.sink(topic, table=table / topic, format="parquet", **options)
     app.pause(TOPIC)
@@ -116,9 +136,12 @@ async def run_app(table: Path, name_server: str, flush_seconds: float, written_b
 class App:
     """That process, seen from here."""
 
-    def __init__(self, table: Path, name_server: str, flush_seconds: float, written_by: str) -> None:
-        command = [sys.executable, "-m", "benchmarks.spark_sink", "--app", str(table), name_server, str(flush_seconds)]
-        self._process = subprocess.Popen([*command, written_by], stdin=subprocess.PIPE)
+    def __init__(
+        self, table: Path, name_server: str, flush_seconds: float, written_by: str, *, is_typed: bool = False
+    ) -> None:
+        command = [sys.executable, "-m", "benchmarks.spark_sink", *(["--typed"] if is_typed else [])]
+        options = ["--app", str(table), name_server, str(flush_seconds), written_by]
+        self._process = subprocess.Popen([*command, *options], stdin=subprocess.PIPE)
         self.process = psutil.Process(self._process.pid)
         wait(lambda: rows_in(table / WARM, WARM) == WARM_ROWS, "the first commits")
 
@@ -169,8 +192,9 @@ class Cost(NamedTuple):
         )
 
 
-def of_the_sink(directory: Path, broker: Apache, count: int, size: int, written_by: str) -> Cost:
-    app = App(directory, broker.name_server, 30.0, written_by)
+def of_the_sink(directory: Path, broker: Apache, given: argparse.Namespace, written_by: str) -> Cost:
+    count, size = given.count, given.size
+    app = App(directory, broker.name_server, 30.0, written_by, is_typed=given.typed)
     before, began = app.cpu(), time.perf_counter()
     app.go()
     wait(lambda: rows_in(directory / TOPIC, TOPIC) == count, "every row")
@@ -190,11 +214,10 @@ def of_the_reader(broker: Apache, count: int, size: int, pull: int) -> Cost:
     return Cost("topic -> Arrow, reader alone", count * size / 1e6, cpu, time.perf_counter() - began)
 
 
-def of_the_writers(directory: Path, table: Path) -> Iterable[Cost]:
+def of_the_writers(directory: Path, table: Path, megabytes: float) -> Iterable[Cost]:
     """The same rows, in batches of the same size, without messages."""
     rows = pq.read_table(table)
     batches = [rows.slice(start, BATCH) for start in range(0, rows.num_rows, BATCH)]
-    megabytes = rows["body"].combine_chunks().nbytes / 1e6
     spark = Spark("local[2]", {})
     write = by_spark(spark)
     write(batches[0].slice(0, WARM_ROWS), staged(directory / "warm"))
@@ -266,12 +289,13 @@ def main() -> None:
     parser.add_argument("--only", choices=("cost", "freshness"), help="one part (both)")
     parser.add_argument("--written-by", choices=WRITERS, help="one writer of files (both)")
     parser.add_argument("--pull", type=int, default=PULL, help="messages that the broker gives to one pull (32)")
+    parser.add_argument("--typed", action="store_true", help="bodies of JSON with a type (random bytes)")
     parser.add_argument("--page", action="store_true", help="write the costs into COST.md")
     parser.add_argument("--app", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.app:
         table, name_server, flush, written_by = given.app
-        asyncio.run(run_app(Path(table), name_server, float(flush), written_by))
+        asyncio.run(run_app(Path(table), name_server, float(flush), written_by, Order if given.typed else None))
         return
     if given.page:
         write_page(given)
@@ -295,16 +319,18 @@ def measure(part: str, writers: list[str], given: argparse.Namespace) -> list[Co
         broker = Apache(directory / "broker", heap="1g")
         try:
             configure(broker, given.pull)
-            fill(broker.broker_address, WARM_ROWS, given.size, topic=WARM)
-            fill(broker.broker_address, given.count if part == "cost" else 0, given.size, topic=TOPIC)
+            body = typed if given.typed else os.urandom
+            fill(broker.broker_address, WARM_ROWS, given.size, topic=WARM, body=body)
+            fill(broker.broker_address, given.count if part == "cost" else 0, given.size, topic=TOPIC, body=body)
             if part == "freshness":
                 freshness(directory / "tables", broker, given, writers[0])
                 return costs
             print(f"{given.count} messages of {given.size} B, {QUEUES} queues, {os.cpu_count()} cores", flush=True)
             for one in writers:
-                found(of_the_sink(directory / one, broker, given.count, given.size, one))
+                found(of_the_sink(directory / one, broker, given, one))
             found(of_the_reader(broker, given.count, given.size, given.pull))
-            for cost in of_the_writers(directory / "anchors", directory / writers[0] / TOPIC):
+            megabytes = given.count * given.size / 1e6
+            for cost in of_the_writers(directory / "anchors", directory / writers[0] / TOPIC, megabytes):
                 found(cost)
         finally:
             broker.stop()
