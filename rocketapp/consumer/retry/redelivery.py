@@ -28,6 +28,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.errors import (
     BrokerError,
     ConnectionLostError,
+    KeysRefused,
     NoRouteError,
     ProtocolError,
     RequestTimeoutError,
@@ -317,7 +318,6 @@ _LASTING = frozenset(
         ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
         ResponseCode.MESSAGE_ILLEGAL,
         ResponseCode.VERSION_NOT_SUPPORTED,
-        ResponseCode.NO_PERMISSION,
         ResponseCode.TOPIC_NOT_EXIST,
         ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
         ResponseCode.INVALID_PARAMETER,
@@ -350,10 +350,10 @@ def problem_of(error: Exception) -> Problem:
             return Problem.UNKNOWN
         case UnsendableError() | AnotherQueueError():
             return Problem.LASTING
+        case KeysRefused() | SendRefused() | NoRouteError() | TransportError():
+            return Problem.PASSING
         case BrokerError():
             return _of_code(error)
-        case SendRefused() | NoRouteError() | TransportError():
-            return Problem.PASSING
         case _:
             return Problem.UNCLEAR
 
@@ -370,6 +370,8 @@ def _of_code(error: BrokerError) -> Problem:
         return Problem.UNKNOWN
     if error.code in _LASTING:
         return Problem.LASTING
+    if error.code == ResponseCode.NO_PERMISSION:  # a broker may be read-only for a while, or for good
+        return Problem.UNCLEAR
     if error.code != ResponseCode.SYSTEM_ERROR or error.remark.startswith(_PASSING_REMARKS):
         return Problem.PASSING
     if error.remark.startswith(_LASTING_REMARKS):

@@ -557,17 +557,21 @@ async def test_messages_that_wait_long_to_be_sent_back_are_a_reason_of_their_que
     await cluster.stop()
 
 
+@pytest.mark.parametrize(
+    ("code", "remark", "seconds"),
+    [(1, "", 30), (16, "the broker[a] sending message is forbidden", 200), (16, "check signature failed.", 600)],
+    ids=["an error", "the broker is read-only", "its keys are not accepted for a while"],
+)
 @in_virtual_time
-async def test_a_group_with_an_orderly_topic_never_sends_to_its_retry_topic_itself() -> None:
+async def test_a_group_with_an_orderly_topic_never_sends_to_its_retry_topic_itself(
+    code: int, remark: str, seconds: float
+) -> None:
     cluster, queue = await one_message()
     cluster.create("orders")
-    cluster.refuse(SEND_BACK)
+    cluster.refuse(SEND_BACK, code, remark=remark)
     attempts = Attempts(cluster, ValueError(), None)
-
-    async def orderly(_: Message) -> None: ...
-
-    member = await cluster.member(consumed(attempts), consumed(orderly, topic="orders", orderly=True)).start()
-    await asyncio.sleep(30)
+    member = await cluster.member(consumed(attempts), consumed(nothing, topic="orders", orderly=True)).start()
+    await asyncio.sleep(seconds)
     assert not cluster.requests(SEND)
     assert cluster.committed(queue) == 0
     cluster.behave()
