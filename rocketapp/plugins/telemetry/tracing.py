@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Token
 from dataclasses import replace
 from functools import partial
@@ -148,9 +149,11 @@ def failed(span: Span, error: BaseException) -> None:
     """What the span says of a failure; the exception is one of its events."""
     if span.is_recording():
         span.set_attribute(conventions.ERROR, type(error).__qualname__)
-        span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
-        if isinstance(error, Exception):
-            span.record_exception(error)
+        span.set_status(StatusCode.ERROR)
+        with suppress(Exception):  # the text of the user's own may raise
+            span.set_status(Status(StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+            if isinstance(error, Exception):
+                span.record_exception(error)
 
 
 class Tracing:

@@ -12,8 +12,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
-from rocketapp import Message, RocketApp
+from rocketapp import DeadLetter, Message, Policy, RocketApp
 from rocketapp.plugins.telemetry.config import TelemetryConfig
 from rocketapp.plugins.telemetry.plugin import Telemetry
 from tests.unit.plugins.telemetry.given import Settled, running
@@ -133,6 +134,30 @@ async def test_providers_that_the_plugin_is_given_are_used_without_any_setting()
     )
     # A provider that is shut down after the app collects once more.
     assert numbers(reader)["messaging.client.consumed.messages"] == 4
+
+
+class WithoutTextError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+async def test_a_failure_whose_text_cannot_be_read_ends_its_span_and_means_what_its_policy_says() -> None:
+    exporter, settled, traces = InMemorySpanExporter(), Settled(1), TracerProvider()
+    traces.add_span_processor(SimpleSpanProcessor(exporter))
+    policy = Policy(on={WithoutTextError: DeadLetter})
+    app = RocketApp("shop", plugins=[Telemetry(tracer_provider=traces), settled], retry=policy)
+
+    @app.subscribe("orders")
+    async def settle(message: Message) -> None:
+        raise WithoutTextError
+
+    async with running(app, TelemetryConfig()):
+        await app.publish("orders", b"1")
+        await settled.all.wait()
+    (span,) = [span for span in exporter.get_finished_spans() if span.name == "process orders"]
+    attributes = dict(span.attributes or {})
+    assert (attributes["rocketapp.outcome"], attributes["error.type"]) == ("dead letter", "WithoutTextError")
+    assert span.status.status_code is StatusCode.ERROR
 
 
 async def test_an_app_that_starts_again_is_still_seen() -> None:
