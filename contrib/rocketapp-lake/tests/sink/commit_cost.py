@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from targets import JARS, SINK, target
 
 from rocketapp import MessageQueue
 from rocketapp_lake.declared import Sink
-from rocketapp_lake.formats import known
+from rocketapp_lake.formats import FORMATS
 from rocketapp_lake.options import TARGET_FILE_SIZE
 from rocketapp_lake.positions import Span
 from rocketapp_lake.records import Commit
@@ -71,21 +72,21 @@ def commit_once(store: Any, number: int, vector: dict[MessageQueue, int]) -> dic
     }
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--format", default="parquet")
     parser.add_argument("--commits", type=int, default=20)
     parser.add_argument("--queues", type=int, default=1)
     parser.add_argument("--compact-every", type=int, help="commits behind which files are put together (never)")
     parser.add_argument("--written-by", choices=("spark", "arrow"))
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     writer = None
     if given.written_by == "spark":
         writer = SparkWriter(Spark("local[2]", {"spark.driver.extraClassPath": JARS}))
     with tempfile.TemporaryDirectory() as directory, target(Path(directory), given.format, False) as table:
         keywords = {**table.options(), **({"written_by": given.written_by} if given.written_by else {})}
         sink = Sink.of("shop", "orders", {**keywords, "format": given.format, "name": SINK}, "here")
-        store = known()[given.format].new_store(sink, LakeConfig(), writer)
+        store = FORMATS[given.format].new_store(sink, LakeConfig(), writer)
         vector = {MessageQueue("orders", "broker-a", queue): 0 for queue in range(given.queues)}
         costs, compacted = [], 0.0
         for number in range(given.commits):

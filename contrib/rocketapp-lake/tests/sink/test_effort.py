@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -150,6 +153,16 @@ async def test_a_batch_that_keeps_failing_is_given_up_and_read_again(
         await shop.send(app, range(3))
         await shop.has(*range(3))
     assert "OSError: second; after 2 attempts its queues are read again from the table" in caplog.text
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+def test_the_cost_of_a_commit_is_measured_for_the_page(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from commit_cost import main
+
+    with patch.dict(os.environ):
+        assert main(["--format", format, "--commits", "5", "--queues", "2"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["format"], found["rows"], found["all"] > 0) == (format, 5_000, True)
 
 
 def test_every_metric_is_on_the_page() -> None:
