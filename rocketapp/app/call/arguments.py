@@ -159,10 +159,6 @@ class _Reader:
                 left_one_alone = True
                 continue
             by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY or left_one_alone
-            if by_name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-                self._refuse(
-                    f"argument {parameter.name!r} is positional-only behind one with a default: move it to the front"
-                )
             arguments.append(replace(argument, by_name=by_name))
         return tuple(arguments)
 

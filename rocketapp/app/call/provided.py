@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, NamedTuple, cast
@@ -123,8 +123,9 @@ def getter(
         cast(Any, provide).disable_async_mode()
     if is_async:
         return lambda _message: provide()
+    must_be_async = f"argument {name!r}: its provider is asynchronous, so the function must be `async def`"
     if is_scoped(provide) and inspect.isasyncgenfunction(getattr(provide, "provides", None)):
-        raise SetupError(place, f"argument {name!r}: {_MUST_BE_ASYNC.format('an async generator')}")
+        raise SetupError(place, must_be_async)
     if _needs_loop(provide):
         return lambda _message: _asked_on(loop(), provide)
 
@@ -133,13 +134,10 @@ def getter(
         if inspect.isawaitable(value) or isinstance(value, AsyncGeneratorType):
             if inspect.iscoroutine(value):
                 value.close()
-            raise SetupError(place, f"argument {name!r}: {_MUST_BE_ASYNC.format('asynchronous')}")
+            raise SetupError(place, must_be_async)
         return value
 
     return get
-
-
-_MUST_BE_ASYNC = "its provider is {}, so the function must be `async def`"
 
 
 def is_scoped(provider: Any) -> bool:
@@ -306,14 +304,9 @@ def overridden(container: Any, overrides: Mapping[str, object], place: str) -> I
     container: None when the app has none. place: that of the app.
     Raises SetupError for a name that the container does not have.
     """
-    if not overrides:
-        yield
-        return
-    if container is None:
-        raise SetupError(place, f"overrides={min(overrides)!r}: the app has no container: RocketApp(container=...)")
-    known = sorted(name for name in container.providers if not name.startswith("__"))
+    known = [] if container is None else sorted(name for name in container.providers if not name.startswith("__"))
     if missing := sorted(overrides.keys() - known):
-        problem = f"the container has no such provider: it has {', '.join(known)}"
+        problem = f"the app's container has no such provider: it has {', '.join(known) or 'none'}"
         raise SetupError(place, f"overrides={missing[0]!r}: {problem}")
-    with container.override_providers(**overrides):
+    with container.override_providers(**overrides) if overrides else nullcontext():
         yield

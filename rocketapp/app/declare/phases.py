@@ -94,14 +94,11 @@ def _methods(plugins: Plugins, app: object) -> dict[str, tuple[str, Callable[...
     return found
 
 
-def _check_clusters(clusters: object, place: str) -> None:
-    if not isinstance(clusters, Mapping):
+def _check_clusters(clusters: Mapping[str, str], place: str) -> None:
+    texts = [one for pair in clusters.items() for one in pair] if isinstance(clusters, Mapping) else [None]
+    if not all(isinstance(one, str) and one for one in texts):
         raise SetupError(place, f"clusters={clusters!r}: give name servers by cluster name, {{'eu': 'host:port'}}")
     for cluster, address in clusters.items():
-        if not (isinstance(cluster, str) and cluster and isinstance(address, str) and address):
-            raise SetupError(
-                place, f"clusters={dict(clusters)!r}: each needs a name and the addresses of its name servers"
-            )
         from rocketapp.client.name_servers import address_server, parse_name_servers
 
         try:
@@ -154,12 +151,11 @@ class Declared:
         self.handlers: list[Declaration] = []
         """Those that are enabled, as far as their code says what they are."""
         self._taken = TakenTopics()
-        if isinstance(plugins, str) or not isinstance(plugins, Iterable):
-            raise SetupError(place, f"plugins={plugins!r}: give a list of objects with hooks, [Plugin()]")
-        self._plugin_objects = list(plugins)
-        if name_given := next((one for one in self._plugin_objects if isinstance(one, str)), None):
-            mend = "give the object itself, or name it in app.plugins of the settings"
-            raise SetupError(place, f"plugins: {name_given!r} is a name: {mend}")
+        are_several = isinstance(plugins, Iterable) and not isinstance(plugins, str)
+        self._plugin_objects: list[object] = list(plugins) if are_several else []
+        if not are_several or any(isinstance(one, str) for one in self._plugin_objects):
+            mend = "give a list of objects with hooks, [Plugin()]; names stand in app.plugins of the settings"
+            raise SetupError(place, f"plugins={plugins!r}: {mend}")
         self._plugins_known: dict[str, object] = {}
         self._plugins_chosen_by = AppConfig()
         self._methods: dict[str, tuple[str, Callable[..., Any]]] | None = None

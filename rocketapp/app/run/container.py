@@ -5,8 +5,6 @@ Imported for apps that have a container alone: dependency_injector takes a sixth
 
 from __future__ import annotations
 
-from typing import Any
-
 from dependency_injector import containers, providers
 
 from rocketapp.clock import Clock
@@ -21,14 +19,3 @@ class Container(containers.DeclarativeContainer):
 
     clock: providers.Provider[Clock | None] = providers.Object(None)
     offset_store: providers.Provider[OffsetStore | None] = providers.Object(None)
-
-
-def own_parts(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
-    """The user's own clock and store; this clock, and None, where they are ours: all of a container that does not
-    derive.
-    """
-    # Instances are dynamic containers; what they were made from is their declarative parent.
-    parent = getattr(container, "declarative_parent", None)
-    if not (isinstance(parent, type) and issubclass(parent, Container)):
-        return clock, None
-    return container.clock() or clock, container.offset_store()

@@ -26,8 +26,6 @@ from rocketapp.user_line import line_of_error
 from rocketapp.wire.record import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.app")
-MOST = 256
-"""Failures that are remembered. Further ones are told again and again rather than not at all."""
 
 
 class PluginFailures:
@@ -43,8 +41,7 @@ class PluginFailures:
         failure = (who, doing, place, type(error))
         if failure in self._told:
             return
-        if len(self._told) < MOST:
-            self._told.add(failure)
+        self._told.add(failure)
         text = " ".join(f"{type(error).__name__}: {error}".split())
         log.error("%s: %s failed at %s: %s: further failures like this are not told", place, who, doing, text)
 

@@ -66,12 +66,15 @@ class World:
 
 
 def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
-    """The clock and the offset store of the user's container; this clock, and None, where it has none of its own."""
+    """The clock and the offset store of a container that derives from ours; this clock, and None, where it has none."""
     if container is None:
         return clock, None
-    from rocketapp.app.run.container import own_parts
+    from rocketapp.app.run.container import Container
 
-    return own_parts(container, clock)
+    # Instances are dynamic containers; what they were made from is their declarative parent.
+    parent = getattr(container, "declarative_parent", None)
+    derives = isinstance(parent, type) and issubclass(parent, Container)
+    return (container.clock() or clock, container.offset_store()) if derives else (clock, None)
 
 
 class Wiring:

@@ -208,7 +208,7 @@ async def test_a_resource_that_opens_asynchronously_gives_its_opened_value(
 async def test_an_asynchronous_generator_needs_an_async_handler() -> None:
     app = RocketApp("shop", container=Parts())
     handler(app, "session_async", lambda session: None, is_async=False)
-    with pytest.raises(SetupError, match="its provider is an async generator, so the function must be `async def`"):
+    with pytest.raises(SetupError, match="its provider is asynchronous, so the function must be `async def`"):
         scoped(app)
 
 
