@@ -122,19 +122,23 @@ Read = Callable[[Encoded, bytes], Any]
 
 
 class Reader(NamedTuple):
-    """How a payload is read."""
+    """How a payload is read.
+
+    decode: the body of a message without MARK; None when every message is to be read by `read`.
+    """
 
     decode: Decode | None
-    """The body of a message without MARK; None when every message is to be read by `read`."""
     read: Read
 
 
 class Form(NamedTuple):
-    """What readers of other programs have to know of a body."""
+    """What readers of other programs have to know of a body.
+
+    schema: what the codec says of its fields; None leaves that to the type.
+    """
 
     content_type: str
     schema: Mapping[str, Any] | None = None
-    """What the codec says of its fields; None leaves that to the type."""
 
 
 def _read_text(message: Encoded, body: bytes) -> str:

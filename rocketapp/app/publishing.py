@@ -142,13 +142,15 @@ _ANSWER_GRACE = 5.0
 
 
 class Call(NamedTuple, Generic[R]):
-    """One call that publishes: checked and encoded, and not begun."""
+    """One call that publishes: checked and encoded, and not begun.
+
+    timeout: None is `producer.send_timeout`; infinite where each of several requests has that.
+    """
 
     by: Publishing
     start: Callable[[], Coroutine[Any, Any, R]]
     topic: str
     timeout: float | None
-    """None is `producer.send_timeout`; infinite where each of several requests has that."""
 
     def here(self) -> Coroutine[Any, Any, R]:
         """Begin it. Raises SetupError in another event loop than the app's: what is awaited there would never come."""
@@ -324,12 +326,14 @@ def through(producer: Callable[[str], Producer]) -> PublishCall:
 
 
 class Running(Protocol):
-    """A running app, as far as publishing needs it."""
+    """A running app, as far as publishing needs it.
+
+    send: what sends, behind the plugins' wrappers.
+    """
 
     loop: asyncio.AbstractEventLoop
     send_timeout: float
     send: PublishCall
-    """What sends, behind the plugins' wrappers."""
 
     def producer(self, cluster: str) -> Producer:
         """What asks a cluster, answers there and ends transactions. Raises SetupError for one without a producer."""

@@ -84,12 +84,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Subscribing(ABC):
-    """Where handlers and transactions are declared."""
+    """Where handlers and transactions are declared.
+
+    _scope: what subscriptions that leave an option out take it from, and what is put around the handlers.
+    _publications: what the handlers publish.
+    """
 
     _scope: Scope
-    """What subscriptions that leave an option out take it from, and what is put around the handlers."""
     _publications: Publications
-    """What the handlers publish."""
 
     def _declare(self, function: str, topic: str | Topic[Any], given: dict[str, Any]) -> Callable[[F], F]:
         """The decorator that `subscribe` or `poll` returns, for what the user gave it, some frames above."""

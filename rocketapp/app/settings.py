@@ -41,7 +41,14 @@ DEVELOPMENT: Final = "development"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What an app runs with: nothing in it changes after the start."""
+    """What an app runs with: nothing in it changes after the start.
+
+    plugins: the tables of plugins by name.
+    environment: the file's environment that was chosen.
+    clusters: every table of the file that names a cluster, those of other environments included: `settings.toml
+        [client]`.
+    sources: (table, key) -> where it was set; what is not in it has its default.
+    """
 
     app: AppConfig = field(default_factory=AppConfig)
     client: ClientConfig = field(default_factory=ClientConfig)
@@ -49,13 +56,9 @@ class Settings:
     consumer: ConsumerConfig = field(default_factory=ConsumerConfig)
     broker: BrokerConfig = field(default_factory=BrokerConfig)
     plugins: Mapping[str, Any] = field(default_factory=dict)
-    """The tables of plugins by name."""
     environment: str = DEVELOPMENT
-    """The file's environment that was chosen."""
     clusters: tuple[str, ...] = ()
-    """Every table of the file that names a cluster, those of other environments included: `settings.toml [client]`."""
     sources: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """(table, key) -> where it was set; what is not in it has its default."""
 
     def source_of(self, table: str, key: str) -> str:
         """Where an option was set: a file, a variable, `command line`, `code` or `default`."""
@@ -87,7 +90,10 @@ _FLAGS = {"1": True, "yes": True, "on": True, "true": True, "0": False, "no": Fa
 
 
 class OptionField(NamedTuple):
-    """One option of a table."""
+    """One option of a table.
+
+    item: what a list holds: str, float, or a frozen dataclass of options.
+    """
 
     name: str
     kind: type[Any]
@@ -95,7 +101,6 @@ class OptionField(NamedTuple):
     default: Any
     info: OptionInfo
     item: Any = str
-    """What a list holds: str, float, or a frozen dataclass of options."""
 
 
 def fields_of(table: type[Any]) -> Mapping[str, OptionField]:

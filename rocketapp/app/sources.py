@@ -34,17 +34,19 @@ _Layers = Mapping[str, Mapping[str, Any]]
 
 
 class Given(NamedTuple):
-    """One option as it was found."""
+    """One option as it was found.
+
+    place: the file or variable, for messages and `source_of`.
+    as_text: what a variable really holds, for options that are text.
+    written_at: `file:line` of what code gives, for errors.
+    """
 
     table: str
     key: str
     value: Any
     place: str
-    """The file or variable, for messages and `source_of`."""
     as_text: str | None = None
-    """What a variable really holds, for options that are text."""
     written_at: str = ""
-    """`file:line` of what code gives, for errors."""
 
     def wrong(self, problem: str) -> ConfigError:
         return ConfigError(self.written_at or self.place, problem)

@@ -34,13 +34,15 @@ When = Literal["on_startup", "on_shutdown", "lifespan"]
 
 @dataclass(frozen=True, slots=True)
 class HookFunction:
-    """One function, what fills its arguments, and where it stands."""
+    """One function, what fills its arguments, and where it stands.
+
+    read: its arguments; `is_last`: what an annotation names has to be there by now.
+    """
 
     hook: When
     function: Callable[..., Any]
     place: str
     read: Callable[..., tuple[Argument, ...]]
-    """Its arguments; `is_last`: what an annotation names has to be there by now."""
 
     async def run(self, app: object) -> None:
         """Call the function. Raises SetupError with its place and its error."""

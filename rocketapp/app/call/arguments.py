@@ -64,16 +64,18 @@ _Provide = Callable[[], Any]
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One parameter that the framework fills."""
+    """One parameter that the framework fills.
+
+    getter: `Payloads.getter` of the payload's type; asked at start, when all codecs and upcasters are there.
+    type: of the payload.
+    """
 
     name: str
     kind: Kind
     by_name: bool = False
     getter: Callable[..., Callable[[Message], Any]] | None = None
-    """`Payloads.getter` of the payload's type; asked at start, when all codecs and upcasters are there."""
     type_name: str = ""
     type: Any = None
-    """Of the payload."""
     provide: _Provide | None = None
 
     def part(self, get: Get) -> Part:
@@ -118,7 +120,10 @@ def read_lifecycle_signature(
 
 @dataclass
 class _Reader:
-    """Reads one signature: the facts that each parameter's reading needs."""
+    """Reads one signature: the facts that each parameter's reading needs.
+
+    _sole: what a sole parameter without an annotation gets.
+    """
 
     _function: Callable[..., Any]
     _place: str
@@ -127,7 +132,6 @@ class _Reader:
     _names: Mapping[str, Any]
     _possible: ClassVar[str] = _POSSIBLE
     _sole: ClassVar[Kind] = Kind.MESSAGE
-    """What a sole parameter without an annotation gets."""
 
     def __post_init__(self) -> None:
         try:

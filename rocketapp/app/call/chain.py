@@ -58,18 +58,20 @@ _OWN_FILTER: Final = "filter="
 
 
 class Layer(NamedTuple):
-    """One of the things that stand around a handler."""
+    """One of the things that stand around a handler.
+
+    name: where: one of ORDER.
+    of: what stands there, for people: a plugin, a middleware, a topic.
+    build: makes of the next callable the one in front of it.
+    plugin: whose it is; empty for what is the app's own.
+    write: of a transaction: writes a message that is sent when it is committed, into its outbox.
+    """
 
     name: str
-    """Where: one of ORDER."""
     of: str
-    """What stands there, for people: a plugin, a middleware, a topic."""
     build: Callable[[Call], Call]
-    """Makes of the next callable the one in front of it."""
     plugin: str = ""
-    """Whose it is; empty for what is the app's own."""
     write: Write | None = None
-    """Of a transaction: writes a message that is sent when it is committed, into its outbox."""
 
 
 def in_order(layers: Iterable[Layer]) -> list[Layer]:
@@ -113,13 +115,15 @@ class Wrapping:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one handler says of itself, or a router or an app for its handlers. It grows until the app starts."""
+    """What one handler says of itself, or a router or an app for its handlers. It grows until the app starts.
+
+    what: `handler`, `Router` or `RocketApp`.
+    options: for handlers that do not say otherwise; what is absent is inherited, at last from settings.
+    """
 
     what: str
-    """`handler`, `Router` or `RocketApp`."""
     place: str
     options: Mapping[str, Any] = field(default_factory=dict)
-    """For handlers that do not say otherwise; what is absent is inherited, at last from settings."""
     middlewares: list[Wrapping] = field(default_factory=list)
     exception_handlers: dict[type[Exception], Wrapping] = field(default_factory=dict)
 

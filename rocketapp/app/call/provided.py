@@ -27,10 +27,12 @@ Get = Callable[[Any], Any]
 
 
 class Part(NamedTuple):
-    """How one argument of a handler is filled."""
+    """How one argument of a handler is filled.
+
+    name: for an argument that is given by name.
+    """
 
     name: str | None
-    """For an argument that is given by name."""
     is_provided: bool
     get: Get
 

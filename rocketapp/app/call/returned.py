@@ -162,12 +162,14 @@ def _told(call: Call, tell: Callable[[Any, Any], Any], *, is_async: bool) -> Cal
 
 @dataclass(slots=True)
 class Publications:
-    """Every `publishes` of one app or router, until `subscribe` takes the same function."""
+    """Every `publishes` of one app or router, until `subscribe` takes the same function.
+
+    inside: those of the routers in it.
+    _said: by id, with the function, so that no other one gets its id.
+    """
 
     inside: list[Publications] = field(default_factory=list)
-    """Those of the routers in it."""
     _said: dict[int, tuple[Any, Publication]] = field(default_factory=dict)
-    """By id, with the function, so that no other one gets its id."""
     _taken: set[int] = field(default_factory=set)
 
     def add(self, function: Any, publication: Publication) -> None:

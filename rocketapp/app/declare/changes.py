@@ -22,16 +22,18 @@ DEFAULT_REASON = "paused by the app"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """One call that changes topics of the app; `kind` is what it was: `pause`, `resume` or `adjust`."""
+    """One call that changes topics of the app; `kind` is what it was: `pause`, `resume` or `adjust`.
+
+    reason: of a pause. To resume: None lifts all reasons.
+    place: `file:line` of the call.
+    """
 
     kind: str
     topic: str | None
     group: str | None
     cluster: str | None = None
     reason: str | None = None
-    """Of a pause. To resume: None lifts all reasons."""
     place: str
-    """`file:line` of the call."""
 
     def __post_init__(self) -> None:
         for name in ("topic", "group", "cluster", "reason"):
@@ -61,34 +63,38 @@ class TopicChange:
 
 
 class AdjustOptions(TypedDict, total=False):
-    """What `app.adjust` changes. None: as it was declared or set at the start."""
+    """What `app.adjust` changes. None: as it was declared or set at the start.
+
+    concurrency: messages that each handler has in flight at once; of `orderly=True`, queues that call it at once.
+    rate: messages a second that each handler with `rate=` starts in this process.
+    batch: most messages of a batch, of each handler with `batch=`.
+    queue_max_messages: unfinished messages of one queue that stop its pulls.
+    queue_max_bytes: unfinished bytes of one queue that stop its pulls.
+    queue_max_span: offsets from the lowest unfinished message to the highest pulled one that stop the pulls of a queue.
+    topic_max_messages: unfinished messages of one topic that stop its pulls, divided among its queues here; 0: no
+        limit.
+    topic_max_bytes: unfinished bytes of one topic that stop its pulls, divided in the same way; 0: no limit.
+    pull_interval: seconds between an answer with messages and the next pull of its queue.
+    pull_batch_size: most messages asked for in one pull.
+    pop_batch_size: most messages asked for in one pop (`mode="pop"`).
+    pop_max_messages: messages of one topic and broker in flight that stop its pops.
+    pop_invisible_time: seconds for which popped messages are hidden from other members; renewed while they are in
+        flight.
+    """
 
     concurrency: int | None
-    """Messages that each handler has in flight at once; of `orderly=True`, queues that call it at once."""
     rate: float | None
-    """Messages a second that each handler with `rate=` starts in this process."""
     batch: int | None
-    """Most messages of a batch, of each handler with `batch=`."""
     queue_max_messages: int | None
-    """Unfinished messages of one queue that stop its pulls."""
     queue_max_bytes: int | None
-    """Unfinished bytes of one queue that stop its pulls."""
     queue_max_span: int | None
-    """Offsets from the lowest unfinished message to the highest pulled one that stop the pulls of a queue."""
     topic_max_messages: int | None
-    """Unfinished messages of one topic that stop its pulls, divided among its queues here; 0: no limit."""
     topic_max_bytes: int | None
-    """Unfinished bytes of one topic that stop its pulls, divided in the same way; 0: no limit."""
     pull_interval: float | None
-    """Seconds between an answer with messages and the next pull of its queue."""
     pull_batch_size: int | None
-    """Most messages asked for in one pull."""
     pop_batch_size: int | None
-    """Most messages asked for in one pop (`mode="pop"`)."""
     pop_max_messages: int | None
-    """Messages of one topic and broker in flight that stop its pops."""
     pop_invisible_time: float | None
-    """Seconds for which popped messages are hidden from other members; renewed while they are in flight."""
 
 
 NAMES: frozenset[str] = frozenset(AdjustOptions.__annotations__)

@@ -45,25 +45,27 @@ _OF_POLLED = frozenset({Kind.PULL, Kind.PUBLISHER, Kind.PROVIDER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One handler, from its decorator to the running group: what was written, what it asks for, and what holds."""
+    """One handler, from its decorator to the running group: what was written, what it asks for, and what holds.
+
+    names: local names at the decorator, for string annotations.
+    kind: the payload's type, when the topic is a Topic.
+    options: by the names of SubscribeOptions; what is absent is inherited, at last from settings.
+    scopes: where they are said, and what is put around it: by itself, its routers and its app, innermost first.
+    publication: what becomes of the value that it returns.
+    arguments: what fills the arguments of the function; None: it cannot be known before the start.
+    subscription: complete, when the app has it: with defaults, and from the start on with settings and policies.
+    """
 
     function: Callable[..., Any]
     place: str
     names: Mapping[str, Any]
-    """Local names at the decorator, for string annotations."""
     topic: str
     kind: Any = None
-    """The payload's type, when the topic is a Topic."""
     options: Mapping[str, Any]
-    """By the names of SubscribeOptions; what is absent is inherited, at last from settings."""
     scopes: tuple[Scope, ...]
-    """Where they are said, and what is put around it: by itself, its routers and its app, innermost first."""
     publication: Publication | None = None
-    """What becomes of the value that it returns."""
     arguments: tuple[Argument, ...] | None = None
-    """What fills the arguments of the function; None: it cannot be known before the start."""
     subscription: Subscription = _NOT_YET
-    """Complete, when the app has it: with defaults, and from the start on with settings and policies."""
 
     def check(self) -> None:
         """Raises SetupError when this declaration is wrong by itself."""

@@ -137,68 +137,80 @@ _SQL = _given(
 
 
 class _Shared(TypedDict, total=False):
-    """What a Router, an app, a subscription and a `poll` may say."""
+    """What a Router, an app, a subscription and a `poll` may say.
+
+    group: the consumer group. None is the same as leaving it out; the last resort is `app.group`, else the app's name.
+    cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one. None is the same as leaving it out.
+    broadcast: every member of the group, that is each worker process, gets every message. A group is broadcast as a
+        whole.
+    concurrency: messages in flight at once, or queues for which a polled handler runs. None is the same as leaving it
+        out; the last resort is `consumer.concurrency` (64) for an async handler and `consumer.threads` (20) for a sync
+        one.
+    start: where a group without offsets begins: "first", "last" or an aware datetime.
+    timeout: seconds that one attempt, or one call of a polled handler, may take if it is async; None is without a
+        limit.
+    """
 
     group: Annotated[str | None, _group_problem]
-    """The consumer group. None is the same as leaving it out; the last resort is `app.group`, else the app's name."""
     cluster: Annotated[str | None, _name_problem]
-    """One of `RocketApp(clusters=...)`, or "" for the unnamed one. None is the same as leaving it out."""
     broadcast: Annotated[bool, _FLAG]
-    """Every member of the group, that is each worker process, gets every message. A group is broadcast as a whole."""
     concurrency: Annotated[int | None, _whole(1, MAX_CONCURRENCY)]
-    """Messages in flight at once, or queues for which a polled handler runs. None is the same as leaving it out; the
-    last resort is `consumer.concurrency` (64) for an async handler and `consumer.threads` (20) for a sync one."""
     start: Annotated[Start, _start_problem]
-    """Where a group without offsets begins: "first", "last" or an aware datetime."""
     timeout: Annotated[float | None, _LIMIT]
-    """Seconds that one attempt, or one call of a polled handler, may take if it is async; None is without a limit."""
 
 
 class InheritedOptions(_Shared, total=False):
-    """What a Router or an app says for every subscription in it that does not say otherwise."""
+    """What a Router or an app says for every subscription in it that does not say otherwise.
+
+    orderly: per queue one message after the other, across the whole group.
+    mode: "push": queues are shared out and pulled. "pop": brokers hand out messages one by one.
+    retries: attempts after the first, then the message is dead; -1 is unlimited (orderly only).
+    retry: delays between the attempts, and what exceptions mean; None: the usual delays, and each exception is retried.
+    idempotent: handle each message once, as far as the idempotency store remembers: copies are told by message id and
+        body, or by the key that this function returns.
+    """
 
     orderly: Annotated[bool, _FLAG]
-    """Per queue one message after the other, across the whole group."""
     mode: Annotated[Mode, _MODE]
-    """"push": queues are shared out and pulled. "pop": brokers hand out messages one by one."""
     retries: Annotated[int, _whole(-1, 2**31 - 1)]
-    """Attempts after the first, then the message is dead; -1 is unlimited (orderly only)."""
     retry: Annotated[Policy | None, _retry_problem]
-    """Delays between the attempts, and what exceptions mean; None: the usual delays, and each exception is retried."""
     idempotent: Annotated[bool | Callable[[Message], str], _idempotent_problem]
-    """Handle each message once, as far as the idempotency store remembers: copies are told by message id and body,
-    or by the key that this function returns."""
 
 
 class _Selecting(TypedDict, total=False):
-    """What a subscription and a `poll` select, and whether they hold."""
+    """What a subscription and a `poll` select, and whether they hold.
+
+    tags: `["paid", "refunded"]` or `"paid || refunded"`; `"*"` takes what no other handler of the topic names.
+    sql: an SQL92 filter that the broker applies, instead of `tags`. None is the same as leaving it out.
+    enabled: False checks the declaration and leaves it out.
+    """
 
     tags: Annotated[str | Sequence[str], _tags_problem]
-    """`["paid", "refunded"]` or `"paid || refunded"`; `"*"` takes what no other handler of the topic names."""
     sql: Annotated[str | None, _SQL]
-    """An SQL92 filter that the broker applies, instead of `tags`. None is the same as leaving it out."""
     enabled: Annotated[bool, _FLAG]
-    """False checks the declaration and leaves it out."""
 
 
 class SubscribeOptions(InheritedOptions, _Selecting, total=False):
-    """What one subscription says."""
+    """What one subscription says.
+
+    batch: hand over lists of this many messages, or of what came within `batch_wait` seconds.
+    batch_wait: seconds that a smaller batch waits for more.
+    commit: "manual": an orderly handler says by `Context.commit` and `Context.rollback` what becomes of what it
+        handled.
+    rate: messages that may start per second in each process; None is without a limit.
+    filter: a function of the message: what it refuses is done and counted, and the handler is not called.
+    order_by: messages with equal keys one after the other, many keys at once, under the lock of their queue: a function
+        of the message, or the name of one of its properties. It replaces an inherited `orderly`.
+    middlewares: functions `(message, call_next)` around this handler alone, the first one outermost.
+    """
 
     batch: Annotated[int | None, _whole(1, MAX_BATCH, or_none=True)]
-    """Hand over lists of this many messages, or of what came within `batch_wait` seconds."""
     batch_wait: Annotated[float, _SECONDS]
-    """Seconds that a smaller batch waits for more."""
     commit: Annotated[Literal["auto", "manual"], _COMMIT]
-    """"manual": an orderly handler says by `Context.commit` and `Context.rollback` what becomes of what it handled."""
     rate: Annotated[float | None, _RATE]
-    """Messages that may start per second in each process; None is without a limit."""
     filter: Annotated[Callable[[Message], bool] | None, _filter_problem]
-    """A function of the message: what it refuses is done and counted, and the handler is not called."""
     order_by: Annotated[str | Callable[[Message], Hashable] | None, _order_problem]
-    """Messages with equal keys one after the other, many keys at once, under the lock of their queue: a function of
-    the message, or the name of one of its properties. It replaces an inherited `orderly`."""
     middlewares: Annotated[Sequence[Callable[..., Any]], _FUNCTIONS]
-    """Functions `(message, call_next)` around this handler alone, the first one outermost."""
 
 
 class PollOptions(_Shared, _Selecting, total=False):

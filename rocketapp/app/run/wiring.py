@@ -47,22 +47,24 @@ from rocketapp.transport.web import ReadUrl, read_url
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What a running app gets from its process: network, time, chance and threads. Tests give their own."""
+    """What a running app gets from its process: network, time, chance and threads. Tests give their own.
+
+    threads: makes the threads of sync handlers.
+    journal: where what is in flight is noted down, for the case that the process dies; its owner closes it.
+    worker: the number of this process, for what it keeps on disk; None: nothing is kept.
+    client, producer, consumer: what talks to a cluster, sends there, and consumes for a group.
+    """
 
     dial: Dial
     clock: Clock
     random: Random
     threads: MakeThreads = Threads
-    """Makes the threads of sync handlers."""
     read_url: ReadUrl = read_url
     journal: Journal | None = None
-    """Where what is in flight is noted down, for the case that the process dies; its owner closes it."""
     worker: int | None = None
-    """The number of this process, for what it keeps on disk; None: nothing is kept."""
     client: Callable[..., ClientInstance] = ClientInstance
     producer: Callable[..., Producer] = Producer
     consumer: Callable[..., PushConsumer] = PushConsumer
-    """What talks to a cluster, sends there, and consumes for a group."""
 
 
 def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
