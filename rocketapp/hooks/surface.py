@@ -36,13 +36,6 @@ class Surface(Protocol):
     def options(self, table: type[T]) -> T:
         """The settings of a table: ConsumerConfig and the like, or what the plugin's `options` hook returned."""
 
-    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
-        """What the app's container has under this name, or for exactly this class: call it for the value.
-
-        Overrides of the container hold in each call. An asynchronous provider gives something to await. Raises
-        LookupError, with what there is, when the app has no container or the container no such provider.
-        """
-
     def now(self) -> datetime:
         """The time of day by the app's clock, in UTC: comparable with the `born_at` and `stored_at` of messages.
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function
 from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Predicate, Wrapper, Write
-from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
+from rocketapp.hooks.manager import HookResult, Plugins, code_of
 from rocketapp.hooks.outcomes import outcome_of
 from rocketapp.model.outcome import (
     FILTERED,
@@ -51,10 +51,6 @@ A mark in an outside store is kept when what is inside has ended well, also the 
 the process when the transaction has been committed; a publication that an outbox takes is part of the transaction.
 Exceptions are mapped outside of the transaction, so that they roll it back.
 """
-
-
-_OWN_FILTER: Final = "filter="
-"""Stands for a plugin's name where the filter is the subscription's own."""
 
 
 class Layer(NamedTuple):
@@ -297,13 +293,14 @@ def _filter_layers(
             raise PluginError(answer.plugin, why)
         if owners is not None:
             _own(answer.value, answer.plugin, owners)
-    predicates: dict[str, Predicate] = {answer.plugin: answer.value for answer in answers}
+    predicates: list[Predicate] = [answer.value for answer in answers]
+    names = [answer.plugin for answer in answers]
     if subscription.filter is not None:
-        predicates[_OWN_FILTER] = subscription.filter
+        predicates, names = [*predicates, subscription.filter], [*names, "filter="]
     if not predicates:
         return []
     build = partial(_filtered, predicates=predicates, subscription=subscription, stats=stats)
-    return [Layer("filter", ", ".join(predicates), build)]
+    return [Layer("filter", ", ".join(names), build)]
 
 
 def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -> Callable[[Call], Call]:
@@ -318,12 +315,9 @@ def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -
     return build
 
 
-def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Subscription, stats: HandlerStats) -> Call:
-    """Refused messages are done, and counted. A batch keeps what every predicate wants.
-
-    `predicates`: by plugin.
-    """
-    wanted = _all_of([*predicates.values()])
+def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription, stats: HandlerStats) -> Call:
+    """Refused messages are done, and counted. A batch keeps what every predicate wants."""
+    wanted = _all_of(predicates)
     counting = threading.Lock()
 
     def refused() -> Skip:
@@ -346,7 +340,7 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
                 else:
                     others[message] = refused()
             except Exception as error:
-                others[message] = _failed_filter(error, predicates, subscription)
+                others[message] = _in_place_of(error, subscription)
         return left, others
 
     if subscription.batch is None:
@@ -357,47 +351,31 @@ def _filtered(call: Call, predicates: Mapping[str, Predicate], subscription: Sub
 Sift = Callable[[list[Any]], tuple[Any, Outcomes]]
 """The messages of a batch -> what the next callable is called with, and what is known of those that do not go on."""
 _OTHERS: ContextVar[Outcomes] = ContextVar("rocketapp.others")
-"""What is known of messages of the batch that is handled now, once the handler has raised that did not get them."""
+"""What is known of messages of the batch that is handled now and that the handler does not get."""
 
 
 def sifted(call: Call, sift: Sift, subscription: Subscription) -> Call:
     """A callable for all messages of a batch, made of one for those that `sift` lets through.
 
-    When that raises, what is known of the others is noted for `beside_others`, which stands further outside: what is
-    between the two sees the exception, as if the others were not there.
+    What is known of the others is noted for `beside_others`, which stands further outside: what is between the two sees
+    an exception of the handler as if the others were not there.
     """
 
     async def many_async(messages: list[Any]) -> Any:
         given, others = sift(messages)
-        if not others:
-            return await call(given)
-        if len(others) == len(messages):
-            return others
-        try:
-            said = await call(given)
-        except Exception:
-            _OTHERS.get().update(others)
-            raise
-        return _of_all(said, messages, others, subscription)
+        _OTHERS.get().update(others)
+        return _of_all(await call(given) if given else None, messages, others, subscription)
 
     def many(messages: list[Any]) -> Any:
         given, others = sift(messages)
-        if not others:
-            return call(given)
-        if len(others) == len(messages):
-            return others
-        try:
-            said = call(given)
-        except Exception:
-            _OTHERS.get().update(others)
-            raise
-        return _of_all(said, messages, others, subscription)
+        _OTHERS.get().update(others)
+        return _of_all(call(given) if given else None, messages, others, subscription)
 
     return many_async if subscription.is_async else many
 
 
 def beside_others(call: Call, subscription: Subscription) -> Call:
-    """What `call` says of a batch, with the outcomes in it that `sifted` has noted when its handler raised."""
+    """What `call` says of a batch, with the outcomes in it that `sifted` has noted."""
 
     async def many_async(messages: list[Any]) -> Any:
         others = Outcomes()
@@ -451,13 +429,3 @@ def _all_of(predicates: Sequence[Predicate]) -> Predicate:
     if len(predicates) == 1:
         return predicates[0]
     return lambda message: all(predicate(message) for predicate in predicates)
-
-
-def _failed_filter(error: Exception, predicates: Mapping[str, Predicate], subscription: Subscription) -> Outcome:
-    """The outcome of one message of a batch whose filter raised: an attempt of it alone."""
-    outcome = _in_place_of(error, subscription)
-    owners = {code: plugin for plugin, one in predicates.items() if (code := code_of(one)) is not None}
-    plugin = raised_by(error, owners)
-    if outcome is not error and plugin not in ("", _OWN_FILTER):
-        outcome.__cause__ = PluginError(plugin, f"{type(error).__name__}: {error}", "message_filter")
-    return outcome

@@ -225,7 +225,8 @@ class Providers:
 
         provider = ProvidersMap(self._container).resolve_provider(marker.provider, marker.modifier)
         if provider is None:
-            raise LookupError(f"the container has no provider {marker.provider!r}: it has {self._names()}")
+            known = _known_in(self._container)
+            raise LookupError(f"the container has no provider {marker.provider!r}: it has {known}")
         _refuse_nested(provider, marker.provider)
         found = cast(Callable[[], Any], provider)
         return (lambda: found) if isinstance(marker, cast(type, Provider)) else found
@@ -265,17 +266,11 @@ class Providers:
         provide: Callable[[], Any] | None = answers[0].value if answers else None
         return provide
 
-    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
-        """The container's provider of this name, or of exactly this class. Raises LookupError with what there is."""
-        if self._container is None:
-            raise LookupError(f"{what!r}: the app has no container, RocketApp(container=...)")
-        found = self._container.providers.get(what) if isinstance(what, str) else self.of_type(what)
-        if found is None:
-            raise LookupError(f"the container has no provider {what!r}: it has {self._names()}")
-        return cast(Callable[[], Any], found)
 
-    def _names(self) -> str:
-        return ", ".join(sorted(name for name in self._container.providers if not name.startswith("__"))) or "none"
+def _known_in(container: Any) -> str:
+    """The names of the user's own providers, for messages."""
+    names = [] if container is None else [name for name in container.providers if not name.startswith("__")]
+    return ", ".join(sorted(names)) or "none"
 
 
 def _refuse_nested(provider: Any, name: object) -> None:
@@ -306,9 +301,8 @@ def overridden(container: Any, overrides: Mapping[str, object], place: str) -> I
     container: None when the app has none. place: that of the app.
     Raises SetupError for a name that the container does not have.
     """
-    known = [] if container is None else sorted(name for name in container.providers if not name.startswith("__"))
-    if missing := sorted(overrides.keys() - known):
-        problem = f"the app's container has no such provider: it has {', '.join(known) or 'none'}"
+    if missing := sorted(overrides.keys() - (set() if container is None else container.providers.keys())):
+        problem = f"the app's container has no such provider: it has {_known_in(container)}"
         raise SetupError(place, f"overrides={missing[0]!r}: {problem}")
     with container.override_providers(**overrides) if overrides else nullcontext():
         yield

@@ -9,14 +9,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import CodeType
 from typing import TYPE_CHECKING
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore
-from rocketapp.errors import ConfigError, PluginError, RocketAppError, SetupError
+from rocketapp.errors import ConfigError, PluginError, SetupError
 from rocketapp.hooks.answers import PublishCall, Sending
-from rocketapp.hooks.manager import HookResult, Plugins, code_of, raised_by
+from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.subscription import Subscription, kind_of
@@ -183,47 +182,28 @@ def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | N
     return replace(sink, plugin=answer.plugin)
 
 
-ENGINE = ""
-"""The owner of the code below all wrappers."""
-
-
 def fold_publish(call: PublishCall, plugins: Plugins, surface: Surface) -> PublishCall:
     """What every publish goes through: this call, behind the plugins' wrappers.
 
     Of several wrappers the last registered is outermost. Raises PluginError.
     """
     answers = plugins.ask_for_functions("publish_wrapper", app=surface)
-    if not answers:
-        return call
-    owners = {code: ENGINE for code in [code_of(call)] if code is not None}
     for answer in answers:
         call = answer.around(answer.value, call)
-        if (code := code_of(call)) is not None:
-            owners[code] = answer.plugin
-    return _outermost(call, owners)
+    return _outermost(call, ", ".join(answer.plugin for answer in answers)) if answers else call
 
 
-def _outermost(call: PublishCall, owners: dict[CodeType, str]) -> PublishCall:
-    """Names the plugin that failed. Without a result for each message nothing says that it is stored."""
-    names = ", ".join(owner for owner in owners.values() if owner)
+def _outermost(call: PublishCall, plugins: str) -> PublishCall:
+    """Without a result for each message nothing says that it is stored."""
 
     async def send(sending: Sending) -> Sequence[SendResult]:
-        try:
-            results = await call(sending)
-        except RocketAppError:
-            raise
-        except Exception as error:
-            plugin = raised_by(error, owners)
-            if not plugin:
-                raise
-            raise PluginError(plugin, f"publish_wrapper raised {type(error).__name__}: {error}") from error
-        if sending.kind != "one_way":
-            count = len(results) if isinstance(results, Sequence) else None
-            if count != len(sending.messages):
-                said = repr(results) if count is None else f"{count} results"
-                raise PluginError(
-                    names, f"publish_wrapper returned {said} for {len(sending.messages)} messages: one each is needed"
-                )
+        results = await call(sending)
+        count = len(results) if isinstance(results, Sequence) else None
+        if sending.kind != "one_way" and count != len(sending.messages):
+            said = repr(results) if count is None else f"{count} results"
+            raise PluginError(
+                plugins, f"publish_wrapper returned {said} for {len(sending.messages)} messages: one each is needed"
+            )
         return results
 
     return send

@@ -150,9 +150,6 @@ class AppSurface:
     def options(self, table: type[T]) -> T:
         return self._settings.options(table)
 
-    def provider(self, what: type[Any] | str) -> Callable[[], Any]:
-        return declared_of(self._app).providers.provider(what)
-
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.now(), UTC)
 

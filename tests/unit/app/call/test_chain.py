@@ -255,9 +255,7 @@ class Strict:
 
 @pytest.mark.parametrize("is_async", [True, False])
 @pytest.mark.parametrize("said", [None, 7, Skip("enough"), Retry(after=0)], ids=str)
-def test_of_a_batch_only_the_message_fails_whose_filter_raised_and_the_error_names_the_plugin(
-    is_async: bool, said: Any
-) -> None:
+def test_of_a_batch_only_the_message_fails_whose_filter_raised(is_async: bool, said: Any) -> None:
     app, seen = RocketApp("shop", plugins=[Strict()]), list[str]()
 
     def handle(messages: list[Message]) -> Any:
@@ -273,7 +271,7 @@ def test_of_a_batch_only_the_message_fails_whose_filter_raised_and_the_error_nam
         t.settle()
         assert sorted(seen) == ["1", "5"]
         reasons = {letter.message.text(): letter.reason for letter in t.dead}
-        assert ".Strict: ValueError: invalid literal" in reasons.pop("three")
+        assert "ValueError: invalid literal" in reasons.pop("three")
         assert sorted(reasons) == (["1", "5"] if isinstance(said, Retry) else [])
         assert t.filtered == 1
 

@@ -12,9 +12,7 @@ from dependency_injector.wiring import Provide
 
 from rocketapp import Message, Retry, RocketApp, SetupError
 from rocketapp.app.publishing import Publishing
-from rocketapp.plugin import Surface, hookimpl
 from tests.unit.app.given import NotRunning, bound, call_of, message
-from tests.unit.app.parts import Diary, Noted, lifecycle_of
 
 DIARY: list[str] = []
 
@@ -216,36 +214,3 @@ def test_a_provider_that_depends_on_a_generator_is_refused() -> None:
     app = RocketApp("shop", container=Parts())
     with pytest.raises(SetupError, match="'nested' of the container depends on the generator open_session"):
         handler(app, "nested", lambda session: None, is_async=True)
-
-
-class Asking:
-    """A plugin that takes a provider of the user's container when the app starts."""
-
-    def __init__(self) -> None:
-        self.provide: Callable[[], Any] = object
-        self.problems: list[str] = []
-
-    @hookimpl
-    def app_setup(self, app: Surface) -> None:
-        self.provide = app.provider(Database)
-        for wrong in ("nothing", int):
-            try:
-                app.provider(wrong)
-            except LookupError as error:
-                self.problems.append(str(error))
-
-
-async def test_a_plugin_takes_a_provider_and_sees_its_overrides() -> None:
-    class WithDatabase(Noted):
-        database = providers.Singleton(Database)
-
-    container: Any = WithDatabase(diary=Diary())
-    asking, fake = Asking(), Database()
-    lifecycle = lifecycle_of(RocketApp("shop", container=container, plugins=[asking]))
-    await lifecycle.start()
-    assert type(asking.provide()) is Database
-    with container.database.override(providers.Object(fake)):
-        assert asking.provide() is fake
-    assert all("the container has no provider" in problem for problem in asking.problems)
-    assert len(asking.problems) == 2
-    await lifecycle.stop(asyncio.Event())

@@ -126,18 +126,6 @@ async def test_a_plugin_that_declines_stands_in_front_of_no_publish() -> None:
     await lifecycle.stop(asyncio.Event())
 
 
-async def test_a_wrapper_that_raises_is_named() -> None:
-    def built(call: PublishCall) -> PublishCall:
-        async def broken(sending: Sending) -> Sequence[SendResult]:
-            raise KeyError("tenant")
-
-        return broken
-
-    async with running(Diary(), wrapping(built)) as (app, _):
-        with pytest.raises(PluginError, match=r"Wrapping: publish_wrapper raised KeyError: 'tenant'"):
-            await app.publish("orders", "a")
-
-
 async def test_what_the_producer_raises_reaches_the_caller_as_it_is() -> None:
     diary = Diary()
     diary.failing["send orders a stamped to h:1"] = SendRefused("orders", "no route")
