@@ -91,7 +91,12 @@ class Heartbeats:
                 self._observe(LoopFailed("heartbeat", str(error) or type(error).__name__))
 
     async def drop_offline(self) -> None:
-        """Close the connections to brokers that no route names and that are not held."""
+        """Close the connections to brokers that no route names and that are not held.
+
+        A client without members is a command or a script: it asks brokers by their address, and knows few routes.
+        """
+        if self._members.beat() is None:
+            return
         known = set(self.addresses())
         await asyncio.gather(*(self._pool.drop(each) for each in self._pool.addresses() if each not in known))
 

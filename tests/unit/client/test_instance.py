@@ -238,6 +238,18 @@ async def test_connections_to_brokers_in_no_route_are_closed() -> None:
 
 
 @in_virtual_time
+async def test_a_client_without_members_keeps_the_brokers_that_it_asks_by_their_address() -> None:
+    """A command that asks a slave again and again, as a promotion does, knows no route of a topic."""
+    cluster = await Cluster().start()
+    client = make(cluster)
+    await client.start()
+    connection = await client.connection(cluster.brokers[0].address)
+    await asyncio.sleep(100.0)
+    assert not connection.is_closed
+    await client.stop()
+
+
+@in_virtual_time
 async def test_a_held_broker_that_no_route_names_keeps_its_connection_and_its_heartbeats() -> None:
     cluster = await Cluster(brokers=2).start()
     held = cluster.brokers[1]
