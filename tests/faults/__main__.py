@@ -121,12 +121,12 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         place = home / title.replace(" ", "-")
         run = partial(slaves.slave, seconds=20.0 if small else 60.0, orderly=orderly)
         yield "slave", "", title, lambda run=run, place=place: run(parts.peer, place)
-    yield (
-        *("replication", "", "replication"),
-        lambda: replication.synchronous(home / "replication", kills=2 if small else 10),
-    )
-    harm = partial(links.links, faults=3, megabytes=100) if small else links.links
-    yield "replication", "", "replication links", lambda: harm(home / "replication-links")
+    killed = partial(replication.synchronous, kills=2 if small else 10)
+    harm = partial(links.links, faults=3, heads=1, megabytes=100) if small else links.links
+    for cluster in BOTH:
+        for title, run in (("replication", killed), ("replication links", harm)):
+            place = home / f"{title.replace(' ', '-')}-{cluster}"
+            yield "replication", cluster, title, partial(run, place, cluster)
     away = 20.0 if small else 120.0
     for orderly in (False, True):
         title = "three brokers orderly" if orderly else "three brokers"

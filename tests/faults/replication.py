@@ -1,4 +1,7 @@
-"""A synchronous embedded master is killed under load, again and again: its slave has all that was acknowledged."""
+"""A synchronous embedded master is killed under load, again and again: its slave has all that was acknowledged.
+
+The slave is of Apache RocketMQ, or an embedded one.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from random import Random
 
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest
 from rocketapp.wire.requests.send import SendRequest
 from tests.faults.members import pause
 from tests.faults.scenarios import Figures
@@ -51,20 +55,17 @@ class _Sender(threading.Thread):
                 pause(max(due - time.monotonic(), 0.0))
 
 
-def synchronous(directory: Path, *, kills: int = 10) -> Figures:
+def synchronous(directory: Path, of: str = "apache", *, kills: int = 10) -> Figures:
     """Nothing that was acknowledged is missing at the slave when its master is gone, and both logs are the same."""
     port, chance = free_port(around=(-2, 0, 1)), Random(1)
     options = {"role": "sync_master", "ha_port": port + 1, "segment_bytes": _SEGMENT}
-    conf = ("brokerRole=SLAVE", "brokerId=1", f"mappedFileSizeCommitLog={_SEGMENT}")
     master, slave = Embedded(directory / "master", listen=f"127.0.0.1:{port}", options=options), None
     acknowledged: set[bytes] = set()
     codes: dict[int, int] = {}
     seconds: list[float] = []
-    lost = 0
+    lost = not_served = 0
     try:
-        slave = Apache(
-            directory / "slave", name_server=master.name_server, conf=conf, options=toolchain.BRIEF, heap="256m"
-        )
+        slave = slave_of(master.name_server, directory / "slave", of)
         for kill in range(kills):
             wait_until(lambda: is_copied(master, _TOPIC), within=60, what=master.log, every=0.5)
             senders = [_Sender(master.name_server, f"{kill}-{one}") for one in range(_SENDERS)]
@@ -77,19 +78,22 @@ def synchronous(directory: Path, *, kills: int = 10) -> Figures:
                 acknowledged |= sender.acknowledged
                 seconds += sender.seconds
                 codes = {code: codes.get(code, 0) + sender.codes.get(code, 0) for code in {*codes, *sender.codes}}
-            lost += len(acknowledged - set(_BODY.findall(whole_log(slave.directory / "store"))))
+            lost += len(acknowledged - set(_BODY.findall(whole_log(slave.store))))
+            if kill == kills - 1:
+                not_served = len(acknowledged - _served_by(slave))
             master.start_again()
         wait_until(lambda: is_copied(master, _TOPIC), within=60, what=master.log, every=0.5)
     finally:
         if slave is not None:
             slave.stop()
         master.stop()
-    ours, copy = whole_log(master.store), whole_log(slave.directory / "store")
+    ours, copy = whole_log(master.store), whole_log(slave.store)
     seconds.sort()
     figures = {
         "kills": kills,
         "acknowledged": len(acknowledged),
         "lost": lost,
+        "not_served_by_the_slave": not_served,
         "codes": {str(code): count for code, count in sorted(codes.items())},
         "send_p50_ms": round(seconds[len(seconds) // 2] * 1000, 1),
         "send_p99_ms": round(seconds[len(seconds) * 99 // 100] * 1000, 1),
@@ -97,8 +101,32 @@ def synchronous(directory: Path, *, kills: int = 10) -> Figures:
         "log_bytes": len(ours),
     }
     assert acknowledged, figures
-    assert (lost, figures["equal_bytes"]) == (0, len(copy)), figures
+    assert (lost, not_served, figures["equal_bytes"]) == (0, 0, len(copy)), figures
     return figures
+
+
+def slave_of(name_server: str, directory: Path, of: str, **options: object) -> Apache | Embedded:
+    """An empty slave of Apache RocketMQ, or an embedded one. `options`: of the embedded one."""
+    if of == "embedded":
+        followed = {"role": "slave", "id": 1, "segment_bytes": _SEGMENT, **(options or {"name_server": name_server})}
+        return Embedded(directory, options=followed)
+    conf = ("brokerRole=SLAVE", "brokerId=1", "slaveReadEnable=true", f"mappedFileSizeCommitLog={_SEGMENT}")
+    return Apache(directory, name_server=name_server, conf=conf, options=toolchain.BRIEF, heap="256m")
+
+
+def _served_by(slave: Apache | Embedded) -> set[bytes]:
+    """The bodies that a consumer gets there while the master is away."""
+    found, offset = set[bytes](), 0
+    with Bare(slave.broker_address, timeout=30.0) as asking:
+        while True:
+            request = PullRequest(
+                "reading", _TOPIC, 0, offset, max_messages=32, sys_flag=FLAG_SUBSCRIPTION, expression="*"
+            )
+            answer = asking.ask(RequestCode.PULL_MESSAGE, **request.to_fields())
+            if answer.code != 0:
+                return found
+            found.update(_BODY.findall(answer.body))
+            offset = int(answer.fields["nextBeginOffset"])
 
 
 def is_copied(master: Embedded, topic: str) -> bool:

@@ -104,7 +104,7 @@ class Apache:
         `conf`: more lines of the broker's configuration. `options`: of java, for both. `tls`: how to speak to servers
         that were told to want it. `lib`: the jars of another version.
         """
-        self.directory, self.broker_name = directory, broker_name
+        self.directory, self.store, self.broker_name = directory, store or directory / "store", broker_name
         self._tls, self._lib = tls, lib or toolchain.jars()
         self._port = free_port(around=(-2, 0, 1))
         self.name_server = name_server or f"127.0.0.1:{free_port()}"
