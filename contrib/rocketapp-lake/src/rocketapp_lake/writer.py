@@ -116,9 +116,7 @@ class Writer:
                     start.min_offset,
                 )
             return None
-        problem = lost(queue, position, start)
-        if not problem and (known := head.marks.get(queue)) is not None:
-            problem = await self._another(queue, known, start)
+        problem = await self._problem(queue, position, head.marks.get(queue), start)
         if problem and self._on_offset_reset == "fail":
             raise SinkError(f"{problem} To go on with what the broker has: on_offset_reset='new_epoch'")
         if problem:
@@ -131,9 +129,22 @@ class Writer:
         self._starts[queue] = max(start.min_offset, min([position, *owed]))
         return self._starts[queue]
 
-    async def _another(self, queue: MessageQueue, known: Landmark, start: QueueStart) -> str:
-        """Why the queue is not the one that was read; empty when it is."""
+    async def _problem(self, queue: MessageQueue, position: int, known: Landmark | None, start: QueueStart) -> str:
+        """Why the queue cannot go on where the table ends; empty when it can."""
+        if known is None:
+            return lost(queue, position, start)
         found = await identified(known, start)
+        if found is Identity.SAME and known.offset == position - 1:
+            return ""  # also above the end that the broker had when it was asked: another owner has stored more since
+        if problem := lost(queue, position, start):
+            return problem
+        if found is Identity.OTHER:
+            passed = max(0, min(known.offset + 1, start.max_offset) - start.min_offset)
+            return (
+                f"{queue} is another queue than the one that was read up to #{known.offset}: the broker has another "
+                f"message there, and {passed} messages below that were never stored. The topic was created anew, or "
+                f"its broker was replaced."
+            )
         if found is Identity.GONE:
             log.warning(
                 "sink %s: %s: #%d, the last message that was read, has expired; what follows was stored later",
@@ -141,14 +152,7 @@ class Writer:
                 queue,
                 known.offset,
             )
-        if found is not Identity.OTHER:
-            return ""
-        passed = max(0, min(known.offset + 1, start.max_offset) - start.min_offset)
-        return (
-            f"{queue} is another queue than the one that was read up to #{known.offset}: the broker has another message"
-            f" there, and {passed} messages below that were never stored. The topic was created anew, or its broker was"
-            f" replaced."
-        )
+        return ""
 
     def new_queue(self, owner: QueueSession) -> SinkQueue:
         queue = owner.queue

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 from sink_shop import by_arrow
-from store_suite import put
+from store_suite import commit_of, put, rows_of
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
+from rocketapp.state.queue_identity import Landmark
 from rocketapp_lake.bad_rows import BadTable, Guard
 from rocketapp_lake.batches import Buffer, Limits, Made
 from rocketapp_lake.committer import Attempt
@@ -19,6 +21,7 @@ from rocketapp_lake.counts import Counts
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import OnOffsetReset
 from rocketapp_lake.parquet import ParquetStore
+from rocketapp_lake.positions import Span
 from rocketapp_lake.rows import Rows
 from rocketapp_lake.worker import Worker
 from rocketapp_lake.writer import Writer
@@ -123,3 +126,20 @@ async def test_a_queue_that_began_anew_is_read_from_its_first_message_where_that
 async def test_a_queue_whose_broker_has_lost_nothing_goes_on_at_the_table(writer: Writer, tmp_path: Path) -> None:
     assert await writer.begin(QueueStart(QUEUE, 0, 0, 10, nothing_at)) == 10
     assert stores(tmp_path)[0].load().sequence == 1
+
+
+@pytest.mark.parametrize("on_offset_reset", ["fail", "new_epoch"])
+async def test_a_queue_of_which_another_owner_stores_more_meanwhile_goes_on_behind_it(
+    writer: Writer, tmp_path: Path
+) -> None:
+    newest = Landmark(11, 1_700_000_000_000, "0A")
+
+    async def record_at(offset: int) -> tuple[int, int, str] | None:
+        return newest if offset == 11 else None
+
+    store, _ = stores(tmp_path)
+    commit = commit_of(store.load(), "b", {QUEUE: Span(10, 12)}, rows=2)
+    store.commit(replace(commit, marks={QUEUE: newest}), rows_of(10, 11))
+    # The broker was asked for its end before.
+    assert await writer.begin(QueueStart(QUEUE, 0, 0, 10, record_at)) == 12
+    assert store.load().sequence == 2
