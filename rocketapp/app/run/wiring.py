@@ -42,7 +42,6 @@ from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import Allocation
 from rocketapp.transport.access import tls_of
 from rocketapp.transport.stream import Dial
-from rocketapp.transport.web import ReadUrl, read_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,6 @@ class World:
     clock: Clock
     random: Random
     threads: MakeThreads = Threads
-    read_url: ReadUrl = read_url
     journal: Journal | None = None
     worker: int | None = None
     client: Callable[..., ClientInstance] = ClientInstance
@@ -110,7 +108,6 @@ class Wiring:
             random=world.random,
             observe=surface.observe,
             tls=tls_of(settings.client),
-            read_url=world.read_url,
         )
         """Makes the view of one cluster of its `config`, and a digest of what its groups want, `subscribed`."""
         self.producer: Callable[..., Producer] = partial(
