@@ -45,7 +45,6 @@ from rocketapp.model.message_queue import QueueStart
 from rocketapp.model.metrics import metrics_of
 from rocketapp.model.outcome import Park
 from rocketapp.model.outgoing import Outgoing
-from rocketapp.model.policy import Override
 from rocketapp.model.snapshot import (
     AppSnapshot,
     GroupSnapshot,
@@ -86,7 +85,6 @@ __all__ = [
     "NewWriter",
     "OffsetStore",
     "Outgoing",
-    "Override",
     "Park",
     "PluginError",
     "Predicate",

@@ -10,7 +10,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -90,17 +90,13 @@ _FLAGS = {"1": True, "yes": True, "on": True, "true": True, "0": False, "no": Fa
 
 
 class OptionField(NamedTuple):
-    """One option of a table.
-
-    item: what a list holds: str, float, or a frozen dataclass of options.
-    """
+    """One option of a table."""
 
     name: str
     kind: type[Any]
     may_be_none: bool
     default: Any
     info: OptionInfo
-    item: Any = str
 
 
 def fields_of(table: type[Any]) -> Mapping[str, OptionField]:
@@ -119,7 +115,7 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if value is None and option.may_be_none:
         return None, None
     if option.kind is tuple:
-        return _listed(option.item, value)
+        return _listed(value)
     if option.kind is bool and as_text is not None:
         value = _FLAGS.get(as_text.strip().lower(), value)
     if option.info.choices and isinstance(value, str):
@@ -135,34 +131,13 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     return value, bounds_problem(option.info, value)
 
 
-_LISTS: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
-    str: ("texts", lambda one: isinstance(one, str)),
-    float: ("numbers", lambda one: type(one) in (int, float) and math.isfinite(one)),
-}
-
-
-def _listed(kind: Any, value: Any) -> tuple[Any, str | None]:
-    """A list: of texts, where one text holds several with commas between, as a variable does; of numbers; or of tables,
-    `[[table.key]]` in a file.
-    """
-    if kind is str and isinstance(value, str):
+def _listed(value: Any) -> tuple[Any, str | None]:
+    """A list of texts: one text may hold several with commas between, as a variable does."""
+    if isinstance(value, str):
         value = [part for one in value.split(",") if (part := one.strip())]
-    what, fits = _LISTS.get(kind, ("tables", lambda one: isinstance(one, Mapping)))
-    if not isinstance(value, list | tuple) or not all(map(fits, value)):
-        return value, f"{value!r} is not a list of {what}"
-    if kind in _LISTS:
-        return tuple(map(kind, value)), None
-    fields, made = fields_of(kind), []
-    for number, given in enumerate(value):
-        options = {}
-        for name, one in given.items():
-            if name not in fields:
-                return value, f"[{number}]: unknown key {name}; {nearest(name, fields)}"
-            options[name], problem = checked(fields[name], one)
-            if problem is not None:
-                return value, f"[{number}].{name}: {problem}"
-        made.append(kind(**options))
-    return tuple(made), None
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        return value, f"{value!r} is not a list of texts"
+    return tuple(value), None
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -180,29 +155,16 @@ def _option_field(table: type[Any], field: dataclasses.Field[Any], hint: Any) ->
     kinds = [hint]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kinds = [kind for kind in typing.get_args(hint) if kind is not types.NoneType]
-    kind, item = kinds[0], _item_of(kinds[0])
-    if len(kinds) != 1 or (kind not in _WORDS and item is None) or kind is tuple:
+    kind: Any = tuple if kinds[0] == tuple[str, ...] else kinds[0]
+    if len(kinds) != 1 or kinds[0] is tuple or kind not in _WORDS:
         raise TypeError(
-            f"{table.__qualname__}.{field.name}: an option is int, float, bool, str, or a tuple of str, float or a "
-            f"dataclass of options, not {hint}"
+            f"{table.__qualname__}.{field.name}: an option is int, float, bool, str or tuple[str, ...], not {hint}"
         )
     try:
         info = info_of(field)
     except KeyError:
         raise TypeError(f"{table.__qualname__}.{field.name}: declare it with option(default, meaning)") from None
-    return OptionField(field.name, tuple if item else kind, kind is not hint, field.default, info, item or str)
-
-
-def _item_of(kind: Any) -> Any:
-    """What the list holds that this type stands for; None for another type."""
-    if (
-        typing.get_origin(kind) is not tuple
-        or len(typing.get_args(kind)) != 2
-        or typing.get_args(kind)[1] is not Ellipsis
-    ):
-        return None
-    item = typing.get_args(kind)[0]
-    return item if item in (str, float) or dataclasses.is_dataclass(item) else None
+    return OptionField(field.name, kind, kinds[0] is not hint, field.default, info)
 
 
 def check_tables(settings: object, place: str) -> None:

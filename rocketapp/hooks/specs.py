@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.hooks.surface import Surface
     from rocketapp.model.event import Observe
-    from rocketapp.model.policy import Override, Policy
     from rocketapp.model.subscription import Subscription
     from rocketapp.state.allocation import Allocation
 
@@ -96,17 +95,6 @@ def message_filter(subscription: Subscription) -> Predicate | None:
     Called once per subscription while the app starts. The predicate runs per message, in the thread of a sync handler
     or on the loop of an async one. A message that one predicate refuses is done, and counts as handled. Not called for
     polled handlers.
-    """
-
-
-@hookspec
-def failure_policy(subscription: Subscription, options: Callable[[type[Any]], Any]) -> Policy | Override | None:
-    """Return what follows the failures of one handler, or None to decline.
-
-    Called once per subscription, while the app starts and by `rocketapp routes`; never per message. `subscription` is
-    what the code says, `options(TheClass)` a table of the settings, as `Surface.options`. A Policy is used where
-    neither the handler nor a router nor the app has a `retry=`. An Override holds over what they say. Of several
-    answers that are used the first one, in the order of plugins, is.
     """
 
 

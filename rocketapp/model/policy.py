@@ -78,20 +78,6 @@ class Policy:
             raise TypeError(f"Policy(breaker={self.breaker!r}): give a Breaker, such as Breaker(failures=20, pause=30)")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Override:
-    """A plugin's answer to `failure_policy` that holds over what a handler's code says.
-
-    retry: the policy, usually the subscription's own with something replaced; None leaves the code's.
-    retries: attempts after the first, as `retries=`; None leaves the code's.
-    said_by: where it was said, such as a place in a settings file, for `rocketapp routes` and errors.
-    """
-
-    retry: Policy | None = None
-    retries: int | None = None
-    said_by: str = ""
-
-
 def unfit_for_concurrent(policy: Policy) -> str | None:
     """Why a concurrent handler cannot have this policy, with the mend; None when it can."""
     waits = [("delays", delay) for delay in policy.delays]

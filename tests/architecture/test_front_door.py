@@ -16,7 +16,7 @@ NAMES = {
     # Tables of settings that `Surface.options` takes, beside the plugin's own.
     "AppConfig", "ClientConfig", "ConsumerConfig", "ProducerConfig",
     # Around handlers.
-    "Wrapper", "SyncCall", "AsyncCall", "Predicate", "Park", "Override", "CheckedArgument",
+    "Wrapper", "SyncCall", "AsyncCall", "Predicate", "Park", "CheckedArgument",
     # Around publishing.
     "Sending", "PublishCall", "PublishWrapper", "Outgoing",
     # Bodies, and copies of messages.

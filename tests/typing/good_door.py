@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, assert_type
 
-from rocketapp import Breaker, Message, MessageQueue, Policy, RocketApp, Router, SendResult
+from rocketapp import Message, MessageQueue, RocketApp, Router, SendResult
 from rocketapp.model.outgoing import SendOptions
 from rocketapp.plugin import (
     CLAIMED,
@@ -109,10 +109,6 @@ class Door:
     def message_filter(self, subscription: Subscription) -> Predicate | None:
         make_key = keys_of(subscription)
         return lambda message: make_key(message) != ""
-
-    @hookimpl
-    def failure_policy(self, subscription: Subscription) -> Policy | None:
-        return Policy(breaker=Breaker(failures=50, pause=10)) if subscription.group == "audits" else None
 
     @hookimpl
     def argument_provider(self, kind: Any) -> Callable[[], Any] | None:

@@ -37,7 +37,7 @@ def _option(table: str, option: OptionField) -> Iterator[str]:
 def _type(option: OptionField) -> str:
     if option.kind is not tuple:
         return option.kind.__name__
-    return f"list of {option.item.__name__}" if option.item in (str, float) else "list of tables"
+    return "list of str"
 
 
 def _default(option: OptionField) -> str:

@@ -20,7 +20,7 @@ from rocketapp.app.call.provided import Providers, instance_of
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import LimitChange, TopicChange
 from rocketapp.app.declare.declaration import Declaration
-from rocketapp.app.declare.registry import TakenTopics, with_policy
+from rocketapp.app.declare.registry import TakenTopics
 from rocketapp.app.payloads import Payloads, PluginCodec
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Publisher, Publishing, Running
@@ -180,19 +180,12 @@ class Declared:
             known = ", ".join(sorted(self.clusters)) or "none"
             raise SetupError(place, f"{what}cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
 
-    def subscribed(
-        self,
-        group: str,
-        consumer: ConsumerConfig,
-        policed: Callable[[Subscription], Subscription] = lambda one: one,
-    ) -> list[Declaration]:
-        """Every enabled handler with its complete subscription.
+    def subscribed(self, group: str, consumer: ConsumerConfig) -> list[Declaration]:
+        """Every enabled handler with its complete subscription. `group` is for those that name none.
 
-        `group` is for those that name none. `policed`: gives subscriptions what plugins say of their failures. Raises
-        SetupError for handlers that contradict each other.
+        Raises SetupError for handlers that contradict each other.
         """
-        complete = [one.complete(group, consumer) for one in self.handlers]
-        found, taken = [replace(one, subscription=policed(one.subscription)) for one in complete], TakenTopics()
+        found, taken = [one.complete(group, consumer) for one in self.handlers], TakenTopics()
         for one in found:
             taken.add(one.subscription)
         return found
@@ -466,14 +459,11 @@ def complete(app: TwoPhases, settings: Settings) -> Settings:
     return replace(settings, plugins={**settings.plugins, **missing}) if missing else settings
 
 
-def handlers_of(app: TwoPhases, settings: Settings, plugins: Plugins | None = None) -> list[Declaration]:
-    """Every handler as the code, the settings and the plugins say it: all arguments known, complete, with its policy.
+def handlers_of(app: TwoPhases, settings: Settings) -> list[Declaration]:
+    """Every handler as the code and the settings say it: complete, all arguments known.
 
-    plugins: None is those of the app. Raises SetupError for handlers that contradict each other and for an annotation
-    that names nothing, PluginError for what a plugin answers.
+    Raises SetupError for handlers that contradict each other and for an annotation that names nothing.
     """
     settings, declared = complete(app, settings), declared_of(app)
-    hooks = (plugins or declared.plugins).hooks("failure_policy")
-    policed = partial(with_policy, hooks=hooks, options=settings.options)
-    found = declared.subscribed(settings.app.group or app.name, settings.consumer, policed)
+    found = declared.subscribed(settings.app.group or app.name, settings.consumer)
     return [one.resolved(declared.providers) for one in found]

@@ -3,21 +3,16 @@
 One consumer serves one group of one cluster. Its handlers share a subscription per
 topic, so they must agree in what belongs to the topic (orderly, start, retries)
 and must differ in their tags. Defaults come from settings, which are read at start:
-the same rules are then checked once more on complete subscriptions, and plugins may
-answer with policies.
+the same rules are then checked once more on complete subscriptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from rocketapp.app.declare.declaration import retry_problem
-from rocketapp.app.declare.options import option_problem
-from rocketapp.errors import PluginError, SetupError
-from rocketapp.hooks.manager import Hook
-from rocketapp.model.policy import Override, Policy
+from rocketapp.errors import SetupError
 from rocketapp.model.subscription import SQL92, Subscription, SubscriptionData, kind_of
 
 if TYPE_CHECKING:
@@ -76,7 +71,7 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
     for name in _SHARED:
         one, other = getattr(first, name), getattr(new, name)
         if one != other:
-            said = f"{name}={other!r}{_from(name, new)} contradicts {name}={one!r}{_from(name, first)}"
+            said = f"{name}={other!r} contradicts {name}={one!r}"
             return first, f"{said}: handlers of one topic and group agree in it"
     if (first.order_by is None) != (new.order_by is None):
         return first, "one has order_by= and the other has not: handlers of one topic and group agree in it"
@@ -93,11 +88,6 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
     return owners[twice], why
 
 
-def _from(name: str, one: Subscription) -> str:
-    """Which plugin says the retries, when the code does not."""
-    return f" ({one.retries_from})" if name == "retries" and "plugin " in one.retries_from else ""
-
-
 def union_of(subscriptions: Sequence[Subscription]) -> SubscriptionData:
     """What the handlers of one topic want together, as brokers hear it; the consumer gives it its version."""
     topic = subscriptions[0].topic
@@ -108,33 +98,3 @@ def union_of(subscriptions: Sequence[Subscription]) -> SubscriptionData:
         return SubscriptionData(topic)
     union = frozenset().union(*tags)
     return SubscriptionData(topic, " || ".join(sorted(union)), union)
-
-
-def with_policy(one: Subscription, *, hooks: Iterable[Hook], options: Callable[[type[Any]], Any]) -> Subscription:
-    """What the first answer in the order of plugins that is used makes of a subscription.
-
-    `options`: the class of a table of settings -> the table. Raises PluginError for an answer that it cannot have.
-    """
-    for hook in hooks if kind_of(one).by_message else ():  # a polled call has neither a last attempt nor a breaker
-        answer = hook.call(subscription=one, options=options)
-        if answer is None or (isinstance(answer, Policy) and one.retry is not None):
-            continue
-        if not isinstance(answer, Policy | Override):
-            raise _refused(hook, one, answer, "return a Policy, an Override, or None to decline")
-        said = Override(retry=answer) if isinstance(answer, Policy) else answer
-        source = f"{said.said_by} (plugin {hook.plugin})" if said.said_by else f"plugin {hook.plugin}"
-        new = one if said.retry is None else replace(one, retry=said.retry, retry_from=source)
-        new = new if said.retries is None else replace(new, retries=said.retries, retries_from=source)
-        problem = option_problem("retries", new.retries) or retry_problem(new)
-        if problem is not None:
-            raise _refused(hook, one, answer, problem)
-        return new
-    return one
-
-
-def _refused(hook: Hook, one: Subscription, answer: object, problem: str) -> PluginError:
-    if isinstance(answer, Override) and answer.said_by:
-        return PluginError(hook.plugin, f"{answer.said_by} for {one.handler_name} ({one.place}): {problem}")
-    return PluginError(
-        hook.plugin, f"failure_policy for {one.handler_name} ({one.place}) returned {answer!r}: {problem}"
-    )

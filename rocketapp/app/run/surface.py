@@ -124,7 +124,7 @@ class AppSurface:
         """
         self._app, self._settings, self._clock = app, settings, clock
         self.plugins: Plugins = declared_of(app).plugins if plugins is None else plugins
-        self.handlers: Sequence[Declaration] = handlers_of(app, settings, self.plugins)
+        self.handlers: Sequence[Declaration] = handlers_of(app, settings)
         """Every handler of the app, complete."""
         self.periodic: Periodic = Periodic()
         """The timers of `every`; its owner starts and stops them."""

@@ -166,7 +166,7 @@ def test_a_plugin_adds_a_table_of_settings() -> None:
         (("a__b", MetricsConfig), "is not a table's name"),
         (("metrics", dict), "a frozen dataclass"),
         (("metrics", Thawed), "a frozen dataclass"),
-        (("metrics", Nested), "an option is int, float, bool, str, or a tuple of str, float"),
+        (("metrics", Nested), "an option is int, float, bool, str or tuple"),
         (("metrics", Plain), "declare it with option"),
     ],
 )

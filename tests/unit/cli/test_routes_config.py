@@ -280,17 +280,6 @@ def test_routes_are_printed_as_json(in_folder: Path) -> None:
     assert (stock["group"], stock["retries"], stock["retries_from"]) == ("stores", -1, "handler")
 
 
-def test_rules_of_the_settings_hold_over_the_code_and_are_told(in_folder: Path) -> None:
-    rule = '[[failures.rules]]\ntopic = "stock"\nretries = 5\ndelays = [1, 5]\nskip = ["KeyError"]\n'
-    (in_folder / "settings.toml").write_text(rule)
-    text = call("routes", "routed_shop").output
-    assert (
-        "in place after 1 s, 5 s: 5 times; the queue waits, then to %DLQ%stores\n    on        KeyError: skip" in text
-    )
-    where = "failures.rules[0] (plugin failures)"
-    assert f"    said by   retries: {where}; policy: {where}\n" in text
-
-
 def test_routes_follow_the_settings(in_folder: Path) -> None:
     (in_folder / "other.toml").write_text('[app]\ngroup = "night"\n[consumer]\nretries = 2\n')
     text = call("routes", "routed_shop:app", "--settings", "other.toml").output

@@ -20,7 +20,6 @@ from rocketapp import (
     DeadLetter,
     Message,
     Outcomes,
-    Policy,
     Publisher,
     Pull,
     Retry,
@@ -30,7 +29,7 @@ from rocketapp import (
 )
 from rocketapp.app.run.container import Container
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.plugin import Subscription, Surface, hookimpl, option
+from rocketapp.plugin import Surface, hookimpl, option
 from rocketapp.testing import Done, Published, TestApp, call, call_sync, make_message
 
 
@@ -256,12 +255,8 @@ class Seeing:
     def app_shutdown(self) -> None:
         self.told.append("stopped")
 
-    @hookimpl
-    def failure_policy(self, subscription: Subscription) -> Policy:
-        return Policy(on={ValueError: DeadLetter})
 
-
-async def test_plugins_know_the_settings_are_started_for_the_call_and_give_their_policies() -> None:
+async def test_plugins_know_the_settings_and_are_started_for_the_call() -> None:
     seeing = Seeing()
     app = RocketApp("shop", plugins=[seeing])
 
@@ -271,8 +266,8 @@ async def test_plugins_know_the_settings_are_started_for_the_call_and_give_their
         raise ValueError("no stock")
 
     outcome = await call(settle, b"", app=app)
-    assert isinstance(outcome, DeadLetter)
-    assert "no stock" in outcome.reason
+    assert isinstance(outcome, Retry)
+    assert "no stock" in str(outcome.__cause__)
     assert seeing.told == ["settings of shop", "started with 1", "called", "stopped"]
 
 

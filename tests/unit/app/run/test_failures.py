@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from rocketapp import Breaker, Context, DeadLetter, Message, Pause, Policy, RocketApp, Router
-from rocketapp.plugin import Subscription, hookimpl
 from rocketapp.testing import TestApp
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -36,17 +35,12 @@ def test_a_dead_letter_carries_handler_exception_attempts_version_and_trace() ->
     assert properties["KEYS"] == "k"
 
 
-def test_policies_come_from_handler_router_app_and_plugins() -> None:
-    class Fallback:
-        @hookimpl
-        def failure_policy(self, subscription: Subscription) -> Policy:
-            return Policy(on={RuntimeError: DeadLetter("from the plugin")})
-
+def test_policies_come_from_handler_router_and_app() -> None:
     def failing() -> None:
         raise RuntimeError("down")
 
     def app_with(app_policy: Policy | None, router_policy: Policy | None, own: Policy | None) -> str:
-        app = RocketApp("shop", plugins=[Fallback()], **({} if app_policy is None else {"retry": app_policy}))
+        app = RocketApp("shop", **({} if app_policy is None else {"retry": app_policy}))
         router = Router(**({} if router_policy is None else {"retry": router_policy}))
         router.subscribe("orders", **({} if own is None else {"retry": own}))(failing)
         app.include(router)
@@ -62,7 +56,6 @@ def test_policies_come_from_handler_router_app_and_plugins() -> None:
     assert "the handler: down" in app_with(policy("the app"), policy("the router"), policy("the handler"))
     assert "the router: down" in app_with(policy("the app"), policy("the router"), None)
     assert "the app: down" in app_with(policy("the app"), None, None)
-    assert "from the plugin: down" in app_with(None, None, None)
 
 
 def test_a_paused_topic_goes_on_when_the_app_resumes_it() -> None:
