@@ -42,7 +42,10 @@ def test_every_snippet_runs_as_a_module_and_its_tests_pass(
             assert run_tests(module) == block.text.count("def test_"), block.place
 
 
-PROGRAMS = {"python3", "pip", "pytest", ".", "activate", "export", "curl", "jupyter", "kubectl", "python", "uvicorn"}
+PROGRAMS = {
+    *("python3", "pip", "pytest", ".", "activate", "export", "curl", "jupyter", "kubectl", "python", "uvicorn"),
+    *("mqbroker", "mqnamesrv"),
+}
 """Others' programs."""
 _SETTINGS = [block for block in all_blocks("toml") if "[handlers." not in block.text]
 _LOGGING = [block for block in all_blocks("toml") if block not in _SETTINGS]
