@@ -7,11 +7,10 @@ An absent text is written as `null`, as Java does. Java: TraceDataEncoder, Trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple, get_args, get_type_hints
+from typing import NamedTuple
 
-from rocketapp.errors import ProtocolError
 from rocketapp.wire import properties as names
 from rocketapp.wire.message import Stub, id_and_failed
 
@@ -77,38 +76,6 @@ class PubRecord(NamedTuple):
         return line if is_whole else _line("Pub", *self)
 
 
-class SubBeforeRecord(NamedTuple):
-    """A handler is called. `request_id` is the same in the record of the call's end."""
-
-    at_ms: int
-    region: str
-    group: str
-    request_id: str
-    message_id: str
-    retries: int
-    keys: str | None
-
-    def encode(self) -> str:
-        return _line("SubBefore", *self)
-
-
-class SubAfterRecord(NamedTuple):
-    """The call of a handler has ended."""
-
-    request_id: str
-    message_id: str
-    cost_ms: int
-    success: bool
-    keys: str | None
-    code: int
-    at_ms: int
-    """When the call had ended; 0 when the client did not say."""
-    group: str
-
-    def encode(self) -> str:
-        return _line("SubAfter", *self)
-
-
 class EndTransactionRecord(NamedTuple):
     """The producer has told the broker how a transaction ended."""
 
@@ -149,7 +116,8 @@ class RecallRecord(NamedTuple):
         return _line("Recall", *self)
 
 
-TraceRecord = PubRecord | SubBeforeRecord | SubAfterRecord | EndTransactionRecord | RecallRecord
+TraceRecord = PubRecord | EndTransactionRecord | RecallRecord
+"""What a producer notes down. Of a handled message the lines are written at once: `begun_line`, `ended_line`."""
 
 Line = tuple[str, str]
 """A record as text; and the id of the message that it is about with that one's keys, with blanks between them."""
@@ -215,41 +183,6 @@ def pack(lines: Iterable[Line], *, most_bytes: int = MOST_BYTES) -> Iterator[tup
         key_bytes += longer
     if texts:
         yield _encoded("".join(texts)), _keys_of(keys)
-
-
-def decode(body: bytes) -> list[TraceRecord]:
-    """The records of a trace message; those of kinds that are not known here are left out. Raises ProtocolError."""
-    found: list[TraceRecord] = []
-    for line in body.decode("utf-8", "replace").split(_RECORD):
-        kind, *fields = line.split(_FIELD)
-        try:
-            record = _decoded(kind, fields)
-        except (ValueError, IndexError):
-            raise ProtocolError(f"a {kind} record of message trace cannot be read: {line[:200]!r}") from None
-        if record is not None:
-            found.append(record)
-    return found
-
-
-_KINDS = {
-    kind.__name__.removesuffix("Record"): (kind, tuple(get_type_hints(kind).values())) for kind in get_args(TraceRecord)
-}
-_READ: Mapping[object, Callable[[str], object]] = {
-    int: int,
-    str: str,
-    bool: "true".__eq__,
-    str | None: lambda word: None if word == "null" else word,
-}
-
-
-def _decoded(kind: str, words: list[str]) -> TraceRecord | None:
-    if kind not in _KINDS:
-        return None
-    made, types = _KINDS[kind]
-    if kind == "SubAfter" and len(words) < len(types):
-        words = [*words[:6], "0", ""]  # clients of the cloud leave the last two out
-    found: TraceRecord = made(*(_READ[wanted](words[at]) for at, wanted in enumerate(types)))
-    return found
 
 
 def _words(message_id: str, keys: str | None) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from rocketapp.wire.trace import PubRecord, SubAfterRecord, TraceRecord, decode
+from rocketapp.wire.trace import PubRecord
 from tests.conftest import RunApp, on_apache
-from tests.golden.traces import GOLDEN, RECORDS, asked
+from tests.golden.traces import GOLDEN, RECORDS, SubAfterRecord, TraceRecord, asked, decode
 from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.waiting import wait_until

@@ -7,17 +7,74 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from rocketapp.wire.trace import (
+    CallCode,
     EndTransactionRecord,
     PubRecord,
     RecallRecord,
-    SubAfterRecord,
-    SubBeforeRecord,
-    TraceRecord,
+    begun_line,
+    ended_line,
 )
+
+
+class SubBeforeRecord(NamedTuple):
+    """A handler is called. `request_id` is the same in the record of the call's end."""
+
+    at_ms: int
+    region: str
+    group: str
+    request_id: str
+    message_id: str
+    retries: int
+    keys: str | None
+
+    def encode(self) -> str:
+        about = self.message_id, self.region, self.retries, self.keys, ""
+        return begun_line(about, self.at_ms, self.group, self.request_id)[0]
+
+
+class SubAfterRecord(NamedTuple):
+    """The call of a handler has ended."""
+
+    request_id: str
+    message_id: str
+    cost_ms: int
+    success: bool
+    keys: str | None
+    code: int
+    at_ms: int
+    group: str
+
+    def encode(self) -> str:
+        about, code = (self.message_id, "", 0, self.keys, ""), CallCode(self.code)
+        return ended_line(about, self.at_ms, self.group, self.request_id, cost_ms=self.cost_ms, code=code)[0]
+
+
+TraceRecord = PubRecord | SubBeforeRecord | SubAfterRecord | EndTransactionRecord | RecallRecord
+_KINDS = {
+    kind.__name__.removesuffix("Record"): (kind, tuple(get_type_hints(kind).values())) for kind in get_args(TraceRecord)
+}
+_READ: dict[object, Callable[[str], object]] = {
+    int: int,
+    str: str,
+    bool: "true".__eq__,
+    str | None: lambda word: None if word == "null" else word,
+}
+
+
+def decode(body: bytes) -> list[TraceRecord]:
+    """The records of a trace message."""
+    found: list[TraceRecord] = []
+    for line in body.decode().split("\x02")[:-1]:
+        kind, *words = line.split("\x01")
+        made, types = _KINDS[kind]
+        found.append(made(*(_READ[wanted](word) for wanted, word in zip(types, words, strict=True))))
+    return found
+
 
 GOLDEN = Path(__file__).with_name("traces.json")
 ID = "7F0000010A2B1B2C3D4E000001020003"

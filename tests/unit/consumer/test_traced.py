@@ -17,8 +17,9 @@ from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.policy import Policy
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.record import Message, Record, decode_records, encode_record
-from rocketapp.wire.trace import SubAfterRecord, SubBeforeRecord, TraceRecord, decode, pack
+from rocketapp.wire.trace import pack
 from tests.cases import cases
+from tests.golden.traces import SubAfterRecord, SubBeforeRecord, TraceRecord, decode
 from tests.unit.consumer.fake_cluster import consumed, subscription
 from tests.unit.scripted import in_virtual_time
 

@@ -17,7 +17,8 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import SendRequest, SendResponse
-from rocketapp.wire.trace import EndTransactionRecord, PubRecord, RecallRecord, TraceRecord, decode, line_of
+from rocketapp.wire.trace import EndTransactionRecord, PubRecord, RecallRecord, line_of
+from tests.golden.traces import TraceRecord, decode
 from tests.unit.producer.producing import producing
 from tests.unit.scripted import Cluster, Events, in_virtual_time, ok, refuse
 

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.errors import ProtocolError
-from rocketapp.wire.trace import MOST_KEY_BYTES, SubBeforeRecord, TraceRecord, decode, line_of, pack
-from tests.golden.traces import RECORDS
+from rocketapp.wire.trace import MOST_KEY_BYTES, EndTransactionRecord, line_of, pack
+from tests.golden.traces import decode
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=40)
 
 
-def record(message_id: str, keys: str | None = None) -> SubBeforeRecord:
-    return SubBeforeRecord(1, "DefaultRegion", "g", "r", message_id, 0, keys)
+def record(message_id: str, keys: str | None = None) -> EndTransactionRecord:
+    return EndTransactionRecord(
+        1, "DefaultRegion", "g", "t", message_id, None, keys, "h:1", 2, "x", "COMMIT_MESSAGE", False
+    )
 
 
 @given(st.lists(st.tuples(TEXT, TEXT), max_size=30), st.integers(1, 400))
 def test_every_record_is_in_one_message_within_the_limit(told: list[tuple[str, str]], most: int) -> None:
-    records: list[TraceRecord] = [record(message_id, keys) for message_id, keys in told if keys != "null"]
+    records = [record(message_id, keys) for message_id, keys in told if keys != "null"]
     packed = list(pack(map(line_of, records), most_bytes=most))
     assert [found for body, _ in packed for found in decode(body)] == records
     assert all(len(body) <= most or len(decode(body)) == 1 for body, _ in packed)
@@ -36,14 +36,6 @@ def test_the_keys_of_a_message_stay_within_what_a_broker_takes() -> None:
 def test_signs_that_separate_fields_become_blanks_inside_of_them() -> None:
     (read,) = decode(record("id", "a\x01b\x02c").encode().encode())
     assert read == record("id", "a b c")
-
-
-def test_a_record_of_another_kind_is_left_out_and_a_damaged_one_is_an_error() -> None:
-    assert decode(b"News\x011\x02" + RECORDS[0].encode().encode()) == [RECORDS[0]]
-    with pytest.raises(ProtocolError, match="a Pub record of message trace cannot be read"):
-        decode(b"Pub\x01now\x02")
-    with pytest.raises(ProtocolError, match="SubAfter"):
-        decode(b"SubAfter\x01id\x02")
 
 
 def test_a_key_is_told_once_and_one_that_is_too_long_is_left_out() -> None:
