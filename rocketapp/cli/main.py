@@ -43,7 +43,6 @@ COMMANDS = {
     "offset": ("admin:offset_commands", "Show and reset the offsets of a group."),
     "dlq": ("dlq:command", "Show dead letters, try them, and replay them."),
     "message": ("messages:message_command", "Show messages by their id or a key."),
-    "completion": ("completion:command", "Print what makes a SHELL complete commands."),
 }
 """Name of a command -> module of `rocketapp.cli.commands` and what is the command there, and its help: in a list of
 all commands none is imported."""

@@ -1,4 +1,4 @@
-"""`rocketapp completion`: the scripts are printed, and what they ask for is answered."""
+"""A shell that completes commands gets its script, and what that asks for is answered."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sys
 
 import pytest
 
-from rocketapp.cli.main import run_command
 from tests.unit.cli.conftest import Start
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_asks_rocketapp(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["completion", shell]) == 0
-    assert f"_ROCKETAPP_COMPLETE={shell}_complete" in capsys.readouterr().out
+def test_the_script_asks_rocketapp(start: Start, shell: str) -> None:
+    command = start(environment={"_ROCKETAPP_COMPLETE": f"{shell}_source"})
+    command.ends(0)
+    assert f"_ROCKETAPP_COMPLETE={shell}_complete" in command.out
 
 
 def test_bash_takes_the_script() -> None:
-    program = f'eval "$({sys.executable} -m rocketapp completion bash)" && complete -p rocketapp'
+    program = f'eval "$(_ROCKETAPP_COMPLETE=bash_source {sys.executable} -m rocketapp)" && complete -p rocketapp'
     run = subprocess.run(["bash", "--norc", "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout == "complete -o nosort -F _rocketapp_completion rocketapp\n"
 
@@ -26,7 +26,7 @@ def test_bash_takes_the_script() -> None:
 @pytest.mark.parametrize(
     ("words", "current", "found"),
     [
-        ("rocketapp co", "1", ["config", "completion"]),
+        ("rocketapp co", "1", ["config"]),
         ("rocketapp new shop --te", "3", ["--template"]),
         ("rocketapp new shop --template p", "4", ["plugin", "pipeline"]),
     ],
@@ -36,8 +36,3 @@ def test_commands_options_and_choices_are_completed(start: Start, words: str, cu
     command = start(environment=asked)
     command.ends(0)
     assert command.out.splitlines() == [f"plain,{word}" for word in found]
-
-
-def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_command(["completion", "sh"]) == 2
-    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err

@@ -25,7 +25,6 @@ PRINTS_NO_DATA = {
     "run": "logs, and one line at its end that scripts read as it is",
     "broker": "its address, as text",
     "new": "what it made, for a person",
-    "completion": "a script for a shell",
     "docs": "a document that has a format of its own",
 }
 """Commands without --json, and what they print instead."""
@@ -51,7 +50,6 @@ SAMPLES = {
     "dlq try": "sample:app {place}",
     "dlq replay": "sample --again --rate 0",
     "message": "--key order-17 --topic orders",
-    "completion": "bash",
 }
 """What each is called with: everything but what serves, what waits for a slave, and what makes files."""
 RUNS_ON = {"run", "broker", "broker promote", "new"}
@@ -221,7 +219,7 @@ def test_a_reader_that_goes_away_is_no_failure(
     assert "BrokenPipe" not in ended.err and "Broken pipe" not in ended.err
 
 
-@pytest.mark.parametrize("words", [["--help"], ["topic", "--help"], ["--version"], ["completion", "bash"]])
+@pytest.mark.parametrize("words", [["--help"], ["topic", "--help"], ["--version"]])
 def test_nor_is_it_in_a_process_of_its_own(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
