@@ -60,7 +60,7 @@ class StoredDeadLetter:
 
     @property
     def mark(self) -> str:
-        """What its copies carry. Dead letters of two groups may have one place, and go to one topic."""
+        """What its copies carry."""
         return f"{self.queue.topic}@{self.place}"
 
     @property
@@ -161,14 +161,10 @@ def as_delivered(letter: StoredDeadLetter, group: str) -> Message:
     return message
 
 
-def replayed_properties(letter: StoredDeadLetter, *, to_group: bool) -> Mapping[str, str]:
+def replayed_properties(letter: StoredDeadLetter) -> Mapping[str, str]:
     """What its copy carries: its own properties and its place, and nothing of its failure."""
     own = {name: value for name, value in letter.message.properties.items() if name not in _NOT_AGAIN}
-    own.pop(names.RETRY_TOPIC, None)
-    if to_group:
-        own[names.RETRY_TOPIC] = letter.topic
-    own[MARK] = letter.mark
-    return own
+    return {**own, names.RETRY_TOPIC: letter.topic, MARK: letter.mark}
 
 
 async def groups_with(cluster: AdminCluster) -> list[str]:

@@ -1,9 +1,9 @@
 """Replay dead letters: send each of them once more, at a rate, across kills and restarts.
 
-A dead letter goes back to its group alone, by the group's retry topic, or to the topic in which it was published, where
-every group gets it. It keeps its id and its properties without those of the failure, and begins with its first attempt.
-A broker makes a dead letter of what the retry topic of a group that holds queue locks gets. So of such a group a member
-is asked to call its handler: `consumer.rollout.forward` has the other side of that conversation.
+A dead letter goes back to its group alone, by the group's retry topic. It keeps its id and its properties without those
+of the failure, and begins with its first attempt. A broker makes a dead letter of what the retry topic of a group that
+holds queue locks gets. So of such a group a member is asked to call its handler: `consumer.rollout.forward` has the
+other side of that conversation.
 
 Before a window of messages is sent the state file says so: see `replay_state`. No send is repeated by the producer,
 because it may be stored although no answer came: then the replay ends, and the next one looks.
@@ -64,7 +64,7 @@ class Replay:
         self._cluster, self._producer, self._state, self._file = cluster, producer, state, file
         self._rate, self._skip, self._told = rate, skip, told
         self._targets: dict[MessageQueue, int] = {}
-        """By queue that copies go to: an offset before which no copy of the next window lies."""
+        """By queue of the retry topic: an offset before which no copy of the next window lies."""
         self._present: list[str] | None = None
         """The members of the group at the last look."""
         self._takers: list[str] | None = None
@@ -127,11 +127,12 @@ class Replay:
         self, queue: MessageQueue, letters: Sequence[StoredDeadLetter], *, is_single: bool = False
     ) -> None:
         await self._look()
-        for letter in letters if self._takers is None else ():
-            await self._know_ends(self._target_of(letter))
+        held: dict[str, int] = {}
+        if self._takers is None:
+            self._check_origins(letters)
+            await self._know_ends()
+            held = {str(into): offset for into, offset in self._targets.items()}
         first, end = letters[0].message.offset, letters[-1].message.offset + 1
-        targets = {self._target_of(letter) for letter in letters if self._takers is None}
-        held = {str(into): offset for into, offset in self._targets.items() if into.topic in targets}
         self._state.window = window = Window(str(queue), first, end, held, is_single)
         self._file.write(self._state)
         await self._send(letters)
@@ -150,8 +151,9 @@ class Replay:
             places = (letter.place for letter in missing)
             self._state.perhaps_twice = list(dict.fromkeys([*self._state.perhaps_twice, *places]))
             self._file.write(self._state)
-        for letter in missing if self._takers is None else ():
-            await self._know_ends(self._target_of(letter))
+        else:
+            self._check_origins(missing)
+            await self._know_ends()
         # The file still names the whole window, with the offsets of its first beginning: what is stored now, and by a
         # replay that ends here, is found from there as well.
         await self._send(missing)
@@ -160,8 +162,7 @@ class Replay:
     async def _stored_of(self, window: Window) -> set[str]:
         """The marks of the dead letters whose copies lie in the window's targets."""
         found: set[str] = set()
-        topics = {queue_of(name).topic for name in window.targets}
-        queues = [queue for topic in sorted(topics) for queue in await self._queues(topic)]
+        queues = await self._queues() if window.targets else []
         for queue, held in (await limits(self._cluster, queues)).items():
             begin = max(window.targets.get(str(queue), 0), held.start)
             async for batch in read(self._cluster, queue, begin, held.stop):
@@ -181,8 +182,6 @@ class Replay:
 
     async def _look(self) -> None:
         """Before anything is sent: a broker makes dead letters of what the retry topic of a group with locks gets."""
-        if not self._state.to_group:
-            return
         present = [member.client_id for member in await live_members(self._cluster, self._state.group)]
         if present != self._present:
             self._takers = await takers(self._cluster, self._state.group, present)
@@ -241,12 +240,12 @@ class Replay:
     async def _send_one(self, letter: StoredDeadLetter, *, reason: str | None = None) -> SendResult:
         """`reason`: why it failed again; a broker makes another dead letter of what has no attempt left."""
         message = letter.message
-        properties = dict(replayed_properties(letter, to_group=self._state.to_group))
+        properties = dict(replayed_properties(letter))
         if reason is not None:
             properties |= {"rocketapp.reason": reason, "rocketapp.attempts": "1"}
         try:
             return await self._producer.send_raw(
-                self._target_of(letter),
+                self._into,
                 message.stored_body,
                 properties,
                 reconsume_times=0 if reason is None else 1,
@@ -258,26 +257,31 @@ class Replay:
         except SendRefused as error:
             raise _refused(letter, f"{error}{_mend(letter)}") from error
 
-    def _target_of(self, letter: StoredDeadLetter) -> str:
-        if not letter.topic:
-            raise _refused(letter, f"it does not say where it was published{_mend(letter)}")
-        return retry_topic(self._state.group) if self._state.to_group else letter.topic
+    def _check_origins(self, letters: Sequence[StoredDeadLetter]) -> None:
+        """A copy in the retry topic says where its message was published."""
+        for letter in letters:
+            if not letter.topic:
+                raise _refused(letter, f"it does not say where it was published{_mend(letter)}")
+
+    @property
+    def _into(self) -> str:
+        return retry_topic(self._state.group)
 
     def _reached(self, result: SendResult) -> None:
         """A copy was stored here: those of the next window lie behind it."""
         self._targets[result.queue] = max(self._targets.get(result.queue, 0), result.queue_offset + 1)
 
-    async def _know_ends(self, topic: str) -> None:
-        """Where the queues of a target end, asked once."""
-        if any(queue.topic == topic for queue in self._targets):
+    async def _know_ends(self) -> None:
+        """Where the queues of the retry topic end, asked once."""
+        if self._targets:
             return
-        for queue, held in (await limits(self._cluster, await self._queues(topic))).items():
+        for queue, held in (await limits(self._cluster, await self._queues())).items():
             self._targets[queue] = held.stop
-        self._targets.setdefault(MessageQueue(topic, "", 0), 0)  # a topic that is not there yet is known as well
+        self._targets.setdefault(MessageQueue(self._into, "", 0), 0)  # a topic that is not there yet is known as well
 
-    async def _queues(self, topic: str) -> list[MessageQueue]:
+    async def _queues(self) -> list[MessageQueue]:
         try:
-            return await self._cluster.queues(topic)
+            return await self._cluster.queues(self._into)
         except NoRouteError:
             return []
 
@@ -297,7 +301,7 @@ async def takers(cluster: AdminCluster, group: str, present: Sequence[str]) -> l
     if not found:
         raise AdminError(
             f"group {group} holds queue locks, so its broker would make dead letters of what its retry topic gets, and "
-            "no member of it runs that takes dead letters: start the app, or replay with --to topic; nothing was sent"
+            "no member of it runs that takes dead letters: start the app, or stop its members; nothing was sent"
         )
     return found
 
@@ -324,7 +328,6 @@ async def begin(
     *,
     group: str,
     named: str,
-    to_group: bool,
     again: bool = False,
     for_one: bool = False,
 ) -> ReplayState:
@@ -337,14 +340,10 @@ async def begin(
     held = await queues_of(cluster, group)
     state = file.read()
     if state is None or again:
-        state = ReplayState(group, named, to_group)
+        state = ReplayState(group, named)
     if (state.group, state.cluster) != (group, named):
         raise AdminError(f"{file.path} is of group {state.group} on {state.cluster}: give another --state")
     _check_held(state, file, held)
-    if state.window is not None and state.to_group != to_group:
-        said = "group" if state.to_group else "topic"
-        raise AdminError(f"{file.path} is of a replay with --to {said}: end that first")
-    state.to_group = to_group
     if for_one:
         state.name = state.name or uuid.uuid4().hex
     elif not state.left and (state.window is None or state.window.is_single):

@@ -55,7 +55,6 @@ class ReplayState(msgspec.Struct):
     group: str
     cluster: str
     """Which cluster it is of, in the words of the command line."""
-    to_group: bool
     following: Offsets = {}
     """By queue of dead letters: the first that is not replayed."""
     ends: Offsets = {}

@@ -35,7 +35,7 @@ async def found_letter(cluster: AdminCluster, group: str, which: str) -> StoredD
 class GroupReplay:
     """The dead letters of one group, on their way out again. Every method raises RocketAppError."""
 
-    def __init__(self, settings: Settings, group: str, state_file: str | None = None, *, to_group: bool = True) -> None:
+    def __init__(self, settings: Settings, group: str, state_file: str | None = None) -> None:
         """`state_file`: where the state of the group's replays lies; None: beside the embedded broker's folder."""
         folder, client = Path(settings.broker.dir), settings.client
         is_embedded = not client.name_server or settings.source_of("client", "name_server") == EMBEDDED
@@ -46,16 +46,14 @@ class GroupReplay:
         """None until it has begun."""
         self._named = f"the embedded broker in {folder.resolve()}" if is_embedded else client.name_server
         """The cluster, in words."""
-        self._settings, self._group, self._to_group = settings, group, to_group
+        self._settings, self._group = settings, group
 
     def one(self, which: str) -> str:
         """Send one dead letter out, ahead of the others: what became of it. No replay sends it a second time."""
 
         async def work(cluster: AdminCluster) -> str:
             letter = await found_letter(cluster, self._group, which)
-            state = await begin(
-                cluster, self.file, group=self._group, named=self._named, to_group=self._to_group, for_one=True
-            )
+            state = await begin(cluster, self.file, group=self._group, named=self._named, for_one=True)
             failed = state.failed
             async with self._sending(cluster) as producer:
                 is_new = await Replay(cluster, producer, state, self.file, rate=None).one(letter)
@@ -75,10 +73,8 @@ class GroupReplay:
         """
 
         async def work(cluster: AdminCluster) -> tuple[ReplayState, str]:
-            group, named, to_group = self._group, self._named, self._to_group
-            self.state = state = await begin(
-                cluster, self.file, group=group, named=named, to_group=to_group, again=again
-            )
+            group, named = self._group, self._named
+            self.state = state = await begin(cluster, self.file, group=group, named=named, again=again)
             if not state.ends:
                 return state, did_you_mean(group, await groups_with(cluster))
             try:

@@ -98,13 +98,6 @@ def _shown(letter: StoredDeadLetter) -> dict[str, Any]:
 @command.command("replay", epilog="Example: rocketapp dlq replay billing --rate 200")
 @click.argument("group", type=GROUP)
 @click.option("--rate", type=Seconds(), default=100.0, show_default=True, help="Messages a second; 0 for no limit.")
-@click.option(
-    "--to",
-    type=click.Choice(["group", "topic"]),
-    default="group",
-    show_default=True,
-    help="Back to this group alone, or to the topic of each, where every group gets it.",
-)
 @click.option("--state", "state_file", metavar="FILE", help="Default: beside the folder of the embedded broker.")
 @click.option("--skip", "skipped", metavar="PLACE", multiple=True, help="Pass this one over; may be repeated.")
 @click.option("--only", metavar="WHICH", help="Only this one, at once: its place or a message id.")
@@ -114,14 +107,13 @@ def replay_command(
     *,
     group: str,
     rate: float,
-    to: str,
     state_file: str | None,
     skipped: tuple[str, ...],
     only: str | None,
     again: bool,
     as_json: bool,
 ) -> int:
-    """Send the dead letters of GROUP out again, each once. Ended in any way, the same command goes on."""
+    """Send the dead letters of GROUP to it again, each once. Ended in any way, the same command goes on."""
     refuse_empty({"--state": state_file, "--only": only})
     if only and (skipped or again):
         raise CommandError("--only excludes --skip and --again: leave it out, or those")
@@ -130,7 +122,7 @@ def replay_command(
     for place in skipped:
         if not _PLACE.fullmatch(place):
             raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
-    replay = GroupReplay(settings_here(), group, state_file, to_group=to == "group")
+    replay = GroupReplay(settings_here(), group, state_file)
     told: dict[str, Any] = {"group": group, "state": str(replay.file.path)}
     if only:
         text = replay.one(only)

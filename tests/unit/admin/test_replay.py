@@ -62,12 +62,11 @@ async def replay(
     group: str = "billing",
     dies_at: int | None = None,
     stored: bool = False,
-    to_group: bool = True,
     rate: float | None = None,
     again: bool = False,
     skip: frozenset[str] = frozenset(),
 ) -> ReplayState:
-    state = await begin(on.cluster, file, group=group, named="here", to_group=to_group, again=again)
+    state = await begin(on.cluster, file, group=group, named="here", again=again)
     producer: Any = Mortal(on.producer(), dies_at, stored=stored)
     await Replay(on.cluster, producer, state, file, rate=rate, skip=skip).run()
     return state
@@ -83,21 +82,16 @@ async def bodies(on: Stage, topic: str) -> list[int]:
 
 
 @settings(max_examples=25)
-@given(
-    ends=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4),
-    to_group=st.booleans(),
-)
-def test_wherever_a_replay_ends_the_next_goes_on_and_each_is_sent_once(
-    ends: list[tuple[int, bool]], to_group: bool
-) -> None:
+@given(ends=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=4))
+def test_wherever_a_replay_ends_the_next_goes_on_and_each_is_sent_once(ends: list[tuple[int, bool]]) -> None:
     async def story(file: StateFile) -> None:
         async with stage() as on:
             await on.bury("billing", 100)
             for dies_at, stored in ends:
-                await outcome(replay(on, file, dies_at=dies_at, stored=stored, to_group=to_group))
-            state = await replay(on, file, to_group=to_group)
+                await outcome(replay(on, file, dies_at=dies_at, stored=stored))
+            state = await replay(on, file)
             assert state.left == 0
-            assert sorted(await bodies(on, "%RETRY%billing" if to_group else "orders")) == list(range(100))
+            assert sorted(await bodies(on, "%RETRY%billing")) == list(range(100))
 
     with tempfile.TemporaryDirectory() as folder:
         run_virtual(lambda: story(StateFile(Path(folder) / "state.json")))
@@ -135,7 +129,7 @@ async def replay_one(
     """The dead letter with this number alone."""
     letters = await newest(on.cluster, "billing", 100)
     (letter,) = [one for one in letters if int(one.message.body) == number]
-    state = await begin(on.cluster, file, group="billing", named="here", to_group=True, for_one=True)
+    state = await begin(on.cluster, file, group="billing", named="here", for_one=True)
     producer: Any = Mortal(on.producer(), dies_at, stored=stored)
     return await Replay(on.cluster, producer, state, file, rate=None).one(letter)
 
@@ -238,8 +232,6 @@ def test_into_a_group_that_holds_locks_nothing_is_sent_without_a_member_that_tak
             assert isinstance(refused, AdminError)
             assert "no member of it runs that takes dead letters" in str(refused)
             assert sorted(await bodies(on, "%DLQ%billing")) == list(range(5))
-            await replay(on, file, to_group=False)
-            assert Counter(await bodies(on, "orders")) == Counter(range(5))
 
     run_virtual(story)
 
@@ -316,7 +308,7 @@ def test_a_state_of_another_group_or_cluster_is_refused(tmp_path: Path) -> None:
             await on.bury("billing", 1)
             await replay(on, file)
             for group, named in (("stock", "here"), ("billing", "there")):
-                refused = await outcome(begin(on.cluster, file, group=group, named=named, to_group=True, again=False))
+                refused = await outcome(begin(on.cluster, file, group=group, named=named, again=False))
                 assert isinstance(refused, AdminError)
                 assert "give another --state" in str(refused)
 
@@ -335,14 +327,14 @@ def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     file, dead = StateFile(tmp_path / "state.json"), str(MessageQueue("%DLQ%g", "broker-a", 0))
     into = MessageQueue("%RETRY%g", "b:c@d", 1)
     window = Window(dead, 5, 8, {str(into): 7})
-    state = ReplayState("g", "127.0.0.1:9876", True, {dead: 5}, {dead: 9}, 5, window)
+    state = ReplayState("g", "127.0.0.1:9876", {dead: 5}, {dead: 9}, 5, window)
     file.write(state)
     assert file.read() == state
     assert state.left == 4
     assert queue_of(str(into)) == into
 
 
-WHOLE = '"version": 1, "group": "g", "cluster": "here", "to_group": true'
+WHOLE = '"version": 1, "group": "g", "cluster": "here"'
 
 
 @pytest.mark.parametrize(
@@ -378,20 +370,6 @@ def test_what_cannot_go_out_is_named_and_may_be_passed_over(tmp_path: Path) -> N
     run_virtual(story)
 
 
-def test_groups_whose_dead_letters_have_one_place_and_one_topic_are_told_apart(tmp_path: Path) -> None:
-    async def story() -> None:
-        file, other = StateFile(tmp_path / "state.json"), StateFile(tmp_path / "other.json")
-        async with stage() as on:
-            await on.bury("billing", 3)
-            await on.bury("stock", 3, first=3)
-            await outcome(replay(on, file, dies_at=1, to_group=False))
-            await replay(on, other, group="stock", to_group=False)
-            await replay(on, file, to_group=False)
-            assert sorted(await bodies(on, "orders")) == list(range(6))
-
-    run_virtual(story)
-
-
 class Stalling:
     """A producer that one of its sends keeps waiting; knows when each was sent."""
 
@@ -411,7 +389,7 @@ def test_the_rate_holds_after_a_stall(tmp_path: Path) -> None:
         file = StateFile(tmp_path / "state.json")
         async with stage() as on:
             await on.bury("billing", 300)
-            state = await begin(on.cluster, file, group="billing", named="here", to_group=True, again=False)
+            state = await begin(on.cluster, file, group="billing", named="here", again=False)
             producer: Any = Stalling(on.producer(), stalls_at=20, seconds=60.0)
             await Replay(on.cluster, producer, state, file, rate=20).run()
             return list(producer.sent)
@@ -446,7 +424,7 @@ def test_a_state_is_on_disk_when_it_is_written(tmp_path: Path, monkeypatch: pyte
         sync(opened)
 
     monkeypatch.setattr(os, "fsync", noted)
-    file.write(ReplayState("g", "here", True))
+    file.write(ReplayState("g", "here"))
     assert synced == [(False, False), (True, True)]
 
 

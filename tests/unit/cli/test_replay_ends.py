@@ -43,7 +43,7 @@ def test_the_same_command_goes_on_and_ctrl_c_ends_it_with_a_line_that_says_so(
 ) -> None:
     folder, address = letters
     state = folder / f"{number.name}.json"
-    words = ("dlq", "replay", "shop", "--to", "topic", "--state")
+    words = ("dlq", "replay", "shop", "--state")
     replay = Command(folder, *words, state.name, "--rate", "0.2", "--name-server", address)
     wait_until(lambda: state.exists() and json.loads(state.read_text())["replayed"], "some are replayed")
     replay.signal(number)
