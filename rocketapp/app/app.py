@@ -194,10 +194,10 @@ class RocketApp(TwoPhases, Subscribing):
     def pause(
         self,
         topic: str | None = None,
+        reason: str = DEFAULT_REASON,
         *,
         group: str | None = None,
         cluster: str | None = None,
-        reason: str = DEFAULT_REASON,
     ) -> None:
         """Start no more handlers of a topic, or of all topics of a group, and pull no more of their messages.
 
@@ -215,10 +215,10 @@ class RocketApp(TwoPhases, Subscribing):
     def resume(
         self,
         topic: str | None = None,
+        reason: str | None = None,
         *,
         group: str | None = None,
         cluster: str | None = None,
-        reason: str | None = None,
     ) -> None:
         """Lift a reason of `pause`, or without one all of them. A topic goes on when all its reasons were lifted.
 

@@ -320,7 +320,8 @@ class Router(Subscribing):
         if not isinstance(prefix, str):
             raise SetupError(place, f"prefix={prefix!r}: give a string")
         self._prefix = prefix
-        self._scope, self._publications = read_inherited("Router", options, place), Publications()
+        self._scope = read_inherited("Router", options, place, beside=frozenset({"prefix"}))
+        self._publications = Publications()
         self._declarations: list[Declaration] = []
         self._transactions: list[tuple[Transaction[Any], str]] = []
         """Each with the prefix of its topic."""

@@ -76,7 +76,6 @@ app.subscribe("orders", start="now")  # E: call-overload
 app.subscribe("orders", batch=None, orderly=1)  # E: call-overload
 app.subscribe("orders")(5)  # E: type-var
 app.include("billing")  # E: arg-type
-app.pause("orders", "migration")  # E: call-arg
 app.resume(5)  # E: arg-type
 app.adjust("orders", batch="5")  # E: arg-type
 app.adjust("orders", pop_messages=5)  # E: call-arg

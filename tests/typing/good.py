@@ -219,10 +219,10 @@ async def warm_up(app: RocketApp) -> None:
 
 @app.on_startup
 def hold() -> None:
-    assert_type(app.pause("orders", reason="migration"), None)
+    assert_type(app.pause("orders", "migration"), None)
     app.pause(group="billing")
     app.pause("stock", group="billing")
-    assert_type(app.resume("orders", reason="migration"), None)
+    assert_type(app.resume("orders", "migration"), None)
     app.resume(group="billing")
     assert_type(app.adjust("orders", batch=5, rate=None, pop_invisible_time=30, pop_batch_size=8), None)
 

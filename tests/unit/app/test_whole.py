@@ -256,7 +256,7 @@ async def test_a_sync_handler_pauses_its_topic_from_its_thread_until_it_is_resum
 
 async def test_pauses_of_module_level_and_of_start_functions_hold_from_the_first_message_on(run: Run) -> None:
     app, expect = RocketApp("shop"), Expect("stock")
-    app.pause("orders", reason="migration")
+    app.pause("orders", "migration")
     app.pause(group="reports")
 
     @app.subscribe("orders", start="first")
@@ -286,5 +286,5 @@ async def test_pauses_of_module_level_and_of_start_functions_hold_from_the_first
     await expect.wait()
     expect.wait_for("orders", "orders", "returns", "stock")
     app.resume(group="reports", reason="paused by the app")
-    app.resume(group="reports", reason="migration")
+    app.resume("orders", "migration")
     await expect.wait()

@@ -237,6 +237,7 @@ def test_dead_letters_of_a_group_can_be_subscribed() -> None:
             "subscribe takes no keyword 'tag': did you mean tags?",
         ),
         (lambda: Router(retriez=2), "Router takes no keyword 'retriez': did you mean retries?"),
+        (lambda: Router(prfix="shop-"), "Router takes no keyword 'prfix': did you mean prefix?"),
         (lambda: Router(tags="a"), "Router takes no keyword 'tags': known are broadcast, cluster, concurrency, group"),
         (lambda: RocketApp("shop", cluster_s={}), "RocketApp takes no keyword 'cluster_s': did you mean cluster"),
     ],
