@@ -12,7 +12,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from rocketapp.app.call.returned import Publications
-from rocketapp.app.call.transaction import Transaction, refuse_twice
+from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.declare.changes import DEFAULT_REASON, AdjustOptions, LimitChange, TopicChange
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.options import InheritedOptions, read_inherited
@@ -282,7 +282,10 @@ class RocketApp(TwoPhases, Subscribing):
         self._may_declare("transaction")
         self._declared.check_cluster(transaction.cluster, transaction.place, "transaction: ")
         transaction.join(self, prefix=prefix)
-        refuse_twice(transaction, self._declared.transactions)
+        for other in self._declared.transactions:
+            if (other.topic_name, other.cluster) == (transaction.topic_name, transaction.cluster):
+                why = f"topic {other.topic_name!r} has a transaction at {other.place} already: use that one"
+                raise SetupError(transaction.place, why)  # a broker that asks names the topic alone
         self._declared.transactions.append(transaction)
 
     def _publisher_of(self, topic: Topic[T]) -> TopicPublisher[T]:

@@ -141,9 +141,7 @@ class _Reader:
         self.parameters = tuple(signature.parameters.values())
         required = [one for one in self.parameters if _must_be_filled(one)]
         self._is_sole = len(required) == 1
-        plain = plain_function(self._function)
-        self._globals = getattr(plain, "__globals__", {})
-        self._names = {**self._names, **_closure_names(plain)}
+        self._globals = getattr(plain_function(self._function), "__globals__", {})
 
     def arguments(self, is_last: bool) -> tuple[Argument, ...]:
         """What fills the parameters, in their order; those that are left alone are not among them."""
@@ -325,17 +323,6 @@ def _must_be_filled(parameter: inspect.Parameter) -> bool:
 def _marker_in(value: Any) -> Any:
     """The value when it is one of dependency_injector's markers (`Provide[...]`), else None."""
     return value if getattr(type(value), "__IS_MARKER__", False) is True else None
-
-
-def _closure_names(function: Any) -> dict[str, Any]:
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    values = {}
-    for name, cell in zip(names, getattr(function, "__closure__", None) or (), strict=False):
-        try:
-            values[name] = cell.cell_contents
-        except ValueError:
-            continue  # not assigned yet: a later name, resolved at start
-    return values
 
 
 class Decoded(list[Any]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar, Unpack
 
 from rocketapp.app.call.arguments import Argument, Kind, read_signature
@@ -133,16 +133,6 @@ class Transaction(Generic[T]):
         if len(arguments) != 1 or arguments[0].kind not in (Kind.MESSAGE, Kind.PAYLOAD) or arguments[0].by_name:
             raise SetupError(place, f"the check of {self.name} takes one argument: the payload, or the Message")
         return arguments[0]
-
-
-def refuse_twice(transaction: Transaction[Any], others: Iterable[Transaction[Any]]) -> None:
-    """Raises SetupError when one of the others has the same topic: a broker that asks names the topic alone."""
-    for other in others:
-        if (other.topic_name, other.cluster) == (transaction.topic_name, transaction.cluster):
-            raise SetupError(
-                transaction.place,
-                f"topic {transaction.topic_name!r} has a transaction at {other.place} already: use that one",
-            )
 
 
 def _checked(said: Any, who: str, *, may_be_none: bool = True) -> bool | None:

@@ -35,12 +35,6 @@ class TopicChange:
     reason: str | None = None
     place: str
 
-    def __post_init__(self) -> None:
-        for name in ("topic", "group", "cluster", "reason"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, str) and (value or name == "cluster")):
-                self.refuse(f"{name}={value!r} is not a name")
-
     def refuse(self, problem: str) -> NoReturn:
         raise SetupError(self.place, f"app.{self.kind}: {problem}")
 
@@ -57,7 +51,7 @@ class TopicChange:
                 known = {name_of(*one) for one in found}
                 found = [one for one in found if name_of(*one) == name]
                 if not found:
-                    self.refuse(f"no handler of this app has the {what} {name!r}{where}: {nearest(name, known)}")
+                    self.refuse(f"no handler of this app has the {what} {name!r}{where}: {nearest(str(name), known)}")
                 where += f" in {what} {name!r}"
         return found
 
@@ -138,7 +132,6 @@ class LimitChange(TopicChange):
     values: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        TopicChange.__post_init__(self)
         if not self.values:
             self.refuse(f"give at least one of {', '.join(sorted(NAMES))}")
         fields = fields_of(ConsumerConfig)

@@ -83,13 +83,11 @@ def _methods(plugins: Plugins, app: object) -> dict[str, tuple[str, Callable[...
         if not isinstance(given, Mapping) or not all(isinstance(name, str) and callable(given[name]) for name in given):
             answer.refuse("functions by name")
         for name in given:
-            problem = f"plugin {found[name][0]} adds: disable one" if name in found else None
-            if hasattr(type(app), name):
-                problem = f"{type(app).__name__} has already"
+            if name in found or hasattr(type(app), name):
+                owner = f"plugin {found[name][0]}" if name in found else type(app).__name__
+                raise PluginError(answer.plugin, f"app_methods names {name!r}, which {owner} has already")
             if not name.isidentifier() or name.startswith("_"):
-                problem = "is not a public name of a method"
-            if problem is not None:
-                raise PluginError(answer.plugin, f"app_methods names {name!r}, which {problem}")
+                raise PluginError(answer.plugin, f"app_methods names {name!r}, which is not a public name of a method")
         found.update((name, (answer.plugin, function)) for name, function in given.items())
     return found
 

@@ -4,7 +4,6 @@ and what stands around publishing.
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +19,6 @@ from rocketapp.hooks.surface import Surface
 from rocketapp.model.outgoing import SendResult
 from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.state.allocation import (
-    AVERAGE,
     Allocation,
     Average,
     ByCircle,
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from rocketapp.consumer.modes.sink import Sink
 
 
-log: logging.Logger = logging.getLogger("rocketapp.app")
 _OPTION = "consumer.allocation"
 
 
@@ -50,25 +47,12 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
         if name.upper() in _OURS or name in theirs:
             raise PluginError(answer.plugin, f"allocation_strategy: another strategy is named {name!r} already")
         theirs[name] = answer.value
-    return named(config, theirs)
-
-
-def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None) -> Allocation:
-    """The one that the settings name, of ours and those of plugins. Raises ConfigError."""
-    theirs, wanted = theirs or {}, config.allocation.strip()
+    wanted = config.allocation.strip()
     if wanted in theirs:
         return theirs[wanted]
     if (make := _OURS.get(wanted.upper())) is None:
         raise ConfigError(_OPTION, f"{wanted!r} is not one of {', '.join([*_OURS, *theirs])}")
     return make(config)
-
-
-def tell_allocation(allocation: Allocation, groups: Sequence[str]) -> None:
-    """Log a choice that is not the usual one: a member with another would consume queues twice, or not at all."""
-    if not groups or allocation.name == AVERAGE.name:
-        return
-    names = ", ".join(dict.fromkeys(groups))
-    log.info("queues are shared by %s (consumer.allocation), as by all members of %s", allocation.name, names)
 
 
 def _by_config(config: ConsumerConfig) -> ByConfig:

@@ -26,7 +26,7 @@ from rocketapp.app.declare.phases import TwoPhases, begin, complete, declared_of
 from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import running_loop, through
-from rocketapp.app.run.extensions import fold_publish, tell_allocation
+from rocketapp.app.run.extensions import fold_publish
 from rocketapp.app.run.wiring import Wiring, World, resources
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
@@ -87,8 +87,6 @@ class Lifecycle:
         self._began = False
         self._is_assembled = False
         """The consumers of all groups are there."""
-        self._early_changes: list[TopicChange] = []
-        """Pauses from before that."""
 
     def __repr__(self) -> str:
         return f"<Lifecycle {self._app.name}: {len(self._clients)} clients, {len(self._consumers)} consumers>"
@@ -103,7 +101,6 @@ class Lifecycle:
             raise SetupError("", "apps and commands run on Linux and macOS: on Windows use WSL 2 or a container")
         self.loop = asyncio.get_running_loop()
         self._settings = complete(self._app, self._settings)
-        self._early_changes = list(declared_of(self._app).pauses)
         end_in_children(self)
         begin(self._app, self, self._settings)
         self._began = True
@@ -177,14 +174,13 @@ class Lifecycle:
 
     def change(self, change: TopicChange) -> None:
         """Pause, resume or adjust. Raises SetupError for what cannot be. May be called from any thread."""
-        if not isinstance(change, LimitChange):
-            if self._wiring is not None:
-                change.named_in(self._plans)
-            changing = partial(self._change_pauses, change)
-        elif self._is_assembled:
+        if not self._is_assembled:
+            change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
+        if isinstance(change, LimitChange):
             changing = partial(self._adjust, change.by_group(self._plans))
         else:
-            change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
+            change.named_in(self._plans)
+            changing = partial(self._change_pauses, change)
         if running_loop() is self.loop:
             changing()
         else:
@@ -239,9 +235,8 @@ class Lifecycle:
         wiring = Wiring(self._app, self._settings, self._world, plugins, snapshot=self.snapshot)
         self._plans, self._own = wiring.groups, frozenset(map(id, wiring.surface.subscriptions))
         self._wiring = wiring  # from now on other threads find the plans
-        for change in self._early_changes:
+        for change in declared_of(self._app).pauses:
             change.named_in(self._plans)
-        tell_allocation(wiring.allocation, [plan.group for plan in wiring.shared])
         wiring.blocked_loop.start()
         self._opened.callback(wiring.blocked_loop.stop)
         self._user_code = wiring.surface.user_code()
@@ -264,7 +259,7 @@ class Lifecycle:
         self._is_assembled = True
         if store is not None:
             await opened(store)
-        for change in self._early_changes:
+        for change in declared_of(self._app).pauses:
             self._change_pauses(change)
         await all_of(consumer.join() for consumer in self._consumers)
         await self._user_code.start()
@@ -325,9 +320,6 @@ class Lifecycle:
             await client.check_keys()
 
     def _change_pauses(self, change: TopicChange) -> None:
-        if not self._is_assembled:
-            self._early_changes.append(change)
-            return
         for index, topic in change.named_in(self._plans):
             if change.kind == "pause":
                 self._consumers[index].pause(topic.topic, change.reason or DEFAULT_REASON)

@@ -217,7 +217,7 @@ def test_a_disabled_plugin_adds_no_method_either_when_those_of_others_were_used_
         ({"_gather": print}, "names '_gather', which is not a public name"),
         ({"gather": 5}, "return functions by name"),
         ([print], "return functions by name"),
-        ({"audited": print}, "names 'audited', which plugin .*Audit adds"),
+        ({"audited": print}, "names 'audited', which plugin .*Audit has already"),
     ],
 )
 def test_a_method_that_cannot_be_added_names_its_plugin(answer: Any, problem: str) -> None:

@@ -35,7 +35,7 @@ def app_of() -> RocketApp:
 
 WRONG: dict[str, tuple[tuple[Any, ...], dict[str, Any], str]] = {
     "nothing": ((), {}, "give at least one of batch, concurrency, pop_batch_size"),
-    "no name": (([],), {"concurrency": 1}, "topic=[] is not a name"),
+    "no name": (([],), {"concurrency": 1}, "no handler of this app has the topic []: known are"),
     "a topic": (("order",), {"concurrency": 1}, "has the topic 'order': did you mean orders?"),
     "too few calls": (("orders",), {"concurrency": 0}, "concurrency=0 is out of bounds"),
     "too many threads": ((), {"concurrency": 1001}, "from 1 to 1000 for a sync handler: tests.unit.app.declare"),

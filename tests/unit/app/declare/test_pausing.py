@@ -23,9 +23,8 @@ def app_of() -> RocketApp:
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, "app.pause needs a topic, a group= or a cluster="),
-    "an empty topic": ({"topic": ""}, "topic='' is not a name"),
-    "an empty reason": ({"topic": "orders", "reason": ""}, "reason='' is not a name"),
-    "a topic list": ({"topic": ["orders"]}, "topic=['orders'] is not a name"),
+    "an empty topic": ({"topic": ""}, "no handler of this app has the topic '': known are orders, stock"),
+    "a topic list": ({"topic": ["orders"]}, "no handler of this app has the topic ['orders']: did you mean orders?"),
     "an unknown topic": ({"topic": "order"}, "no handler of this app has the topic 'order': did you mean orders?"),
     "an unknown group": ({"group": "report"}, "no handler of this app has the group 'report': did you mean reports?"),
     "a topic of another group": (

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from rocketapp import ConfigError
-from rocketapp.app.run.extensions import allocation_of, tell_allocation
+from rocketapp.app.run.extensions import allocation_of
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
@@ -107,12 +107,3 @@ def test_a_plugins_strategy_is_used_when_the_settings_name_it() -> None:
 def test_a_wrong_answer_names_its_plugin(answers: list[Any], problem: str) -> None:
     with pytest.raises(PluginError, match=problem):
         chosen(*map(Gives, answers))
-
-
-def test_the_log_says_which_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO")
-    tell_allocation(chosen(), ["shop"])
-    tell_allocation(chosen(allocation="CONSISTENT_HASH"), ["shop", "bill", "shop"])
-    assert [record.getMessage() for record in caplog.records] == [
-        "queues are shared by CONSISTENT_HASH (consumer.allocation), as by all members of shop, bill",
-    ]
