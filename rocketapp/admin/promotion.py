@@ -20,6 +20,8 @@ from rocketapp.wire.codes import ResponseCode
 
 SENDS_GO_ON = 5
 """Looks in a row, a second apart, in which the log grows, until that is said to be no accident."""
+WORK_GOES_ON = 5
+"""Looks in which other offsets are committed, until that is said to be no accident: members commit every 5 s."""
 _TIMERS_LATE_MS = 10_000
 """A slave asks for the progress of timers every 3 s, and answers when it has the log."""
 
@@ -125,6 +127,8 @@ class Watch:
         self._cluster, self._fleet, self._successor = cluster, fleet, successor
         self._end = fleet.end
         self._grown = 0
+        self._offsets: Mapping[tuple[str, int], int] = {}
+        self._moved = 0
         self.position: int = successor.end
         """Where the slave's log ends."""
 
@@ -147,6 +151,7 @@ class Watch:
             end=status.end,
             connected=status.slaves,
             grown=self._grown,
+            moved=self._moved,
         )
         if problem:
             raise AdminError(problem)
@@ -160,6 +165,7 @@ class Watch:
             if error.code != ResponseCode.SYSTEM_BUSY:
                 raise
             return ["the log: a slave of its host is behind"]
+        self._moved, self._offsets = self._moved + (ours.offsets != self._offsets), ours.offsets
         lacking = list(missing(ours, await _held(slave, timeout)))
         if self._grown and not fleet.waits_for_slaves:
             lacking.append("the end of the log, which still grows")
@@ -176,11 +182,11 @@ async def _held(connection: Connection, timeout: float) -> Held:
     )
 
 
-def hopeless(fleet: Fleet, broker_id: int, *, position: int, end: int, connected: int, grown: int) -> str:
+def hopeless(fleet: Fleet, broker_id: int, *, position: int, end: int, connected: int, grown: int, moved: int) -> str:
     """Why the slave will not get everything by waiting; empty while it may.
 
     `position`: where its log ended at the look before. `end`: where the master's ends now. `connected`: slaves that
-    copy it. `grown`: looks in a row in which it has grown.
+    copy it. `grown`: looks in a row in which it has grown. `moved`: those in which other offsets were committed.
     """
     if not connected and position > end:
         return (
@@ -192,6 +198,8 @@ def hopeless(fleet: Fleet, broker_id: int, *, position: int, end: int, connected
             f"sends go on, and {fleet.broker} does not wait for its slaves: stop the apps that publish, "
             f'or set broker.role to "sync_master", then begin again'
         )
+    if moved > WORK_GOES_ON:
+        return "apps go on consuming, and the slave asks for offsets only now and then: stop the apps, then begin again"
     return ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rocketapp.admin.promotion import SENDS_GO_ON, Copy, Fleet, Held, hopeless, missing, steps
+from rocketapp.admin.promotion import SENDS_GO_ON, WORK_GOES_ON, Copy, Fleet, Held, hopeless, missing, steps
 from tests.cases import cases
 
 COPY = Copy(1, "10.0.0.2:10911", 100, "10.0.0.1:9877", "10.0.0.1:9876")
@@ -67,18 +67,24 @@ def test_the_topic_from_which_others_are_made_is_each_brokers_own() -> None:
 
 
 def test_a_slave_of_another_history_is_not_waited_for() -> None:
-    problem = hopeless(FLEET, 1, position=4096, end=2048, connected=0, grown=0)
+    problem = hopeless(FLEET, 1, position=4096, end=2048, connected=0, grown=0, moved=0)
     assert "its log ends at 4096, that of broker-a at 2048" in problem
-    assert not hopeless(FLEET, 1, position=2048, end=2048, connected=0, grown=0)
+    assert not hopeless(FLEET, 1, position=2048, end=2048, connected=0, grown=0, moved=0)
     # It may have got the rest since the master was asked.
-    assert not hopeless(FLEET, 1, position=4096, end=2048, connected=1, grown=0)
+    assert not hopeless(FLEET, 1, position=4096, end=2048, connected=1, grown=0, moved=0)
 
 
 def test_sends_that_go_on_are_refused_unless_they_wait_for_the_slave() -> None:
-    assert not hopeless(FLEET, 1, position=0, end=100, connected=1, grown=SENDS_GO_ON - 1)
-    assert "sends go on" in hopeless(FLEET, 1, position=0, end=100, connected=1, grown=SENDS_GO_ON)
+    assert not hopeless(FLEET, 1, position=0, end=100, connected=1, grown=SENDS_GO_ON - 1, moved=0)
+    assert "sends go on" in hopeless(FLEET, 1, position=0, end=100, connected=1, grown=SENDS_GO_ON, moved=0)
     synchronous = replace(FLEET, role="SYNC_MASTER")
-    assert not hopeless(synchronous, 1, position=0, end=100, connected=1, grown=SENDS_GO_ON)
+    assert not hopeless(synchronous, 1, position=0, end=100, connected=1, grown=SENDS_GO_ON, moved=0)
+
+
+def test_offsets_that_move_on_all_the_time_are_not_waited_for() -> None:
+    assert not hopeless(FLEET, 1, position=100, end=100, connected=1, grown=0, moved=WORK_GOES_ON)
+    problem = hopeless(FLEET, 1, position=100, end=100, connected=1, grown=0, moved=WORK_GOES_ON + 1)
+    assert "stop the apps" in problem
 
 
 def test_the_slave_that_is_furthest_takes_the_place() -> None:
