@@ -129,6 +129,29 @@ async def test_a_message_waits_for_a_paused_taker_without_an_attempt(
     await stage.end()
 
 
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@scenario
+async def test_what_its_broker_has_deleted_before_a_member_took_it_is_a_dead_letter(topic: Topic) -> None:
+    stage = Groups(topic)
+    await stage.begin()
+    await stage.sender.send("orders", "D", tag="a")
+    owner, taker = await stage.member(orders="a"), await stage.member(orders="b")
+    await settled(stage)
+    taker.consumer.pause("orders", "stock is counted")
+    sent = [await stage.sender.send("orders", f"k{n}", tag="b") for n in range(8)]
+    await asyncio.sleep(20)
+    waiting = sum(queue.unfinished for queue in owner.consumer.snapshot().queues)
+    assert waiting
+    store, record_at = stage.broker.core.store, stage.broker.core.store.record_at
+    store.record_at = lambda _: None
+    await asyncio.sleep(20)
+    store.record_at = record_at
+    taker.consumer.resume("orders")
+    await stage.until(lambda: len(taker.taken) + stage.broker.dead_letters() == len(sent), 60)
+    assert stage.broker.dead_letters() == waiting
+    await stage.end()
+
+
 @pytest.mark.parametrize("topic", [ORDERS, KEYED], ids=["concurrent", "keyed"])
 @scenario
 async def test_what_waits_for_a_paused_taker_holds_up_nothing_that_another_member_takes(topic: Topic) -> None:

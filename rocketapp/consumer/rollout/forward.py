@@ -74,6 +74,8 @@ _LOCK_LIVES = 60.0
 """Seconds for which the lock of a queue is kept for a member that has left with a call."""
 _KEPT = 10_000
 """Messages whose end is remembered, at most."""
+_DELETED = ("no message is stored at", "java.lang.NullPointerException")
+"""How a broker says that it has deleted the message, which is only here now: the embedded one, and Apache RocketMQ."""
 _REMEMBERED = 60.0
 """Seconds for which it is: a member that has missed an answer asks again within a fraction of it."""
 
@@ -246,7 +248,9 @@ class Forwarding:
                 self._at.pop(place, None)
             if isinstance(error, AnotherQueueError):
                 raise
-            return DirectResult(NOT_TAKEN, (isinstance(error, BrokerError) and error.remark) or str(error))
+            remark = error.remark if isinstance(error, BrokerError) else ""
+            is_deleted = was_at != member and remark.startswith(_DELETED)
+            return DirectResult(DEAD_LETTER if is_deleted else NOT_TAKEN, remark or str(error))
         if answer.result != TAKEN:
             self._at.pop(place, None)
         return answer
