@@ -181,21 +181,30 @@ class DeltaStore(Versions[DeltaTable]):
         """
         name, version, seen = table.metadata().id, table.version(), self._seen
         if seen is not None and seen[0] == name and seen[1] <= version:
-            entries = table.history(version - seen[1]) if version > seen[1] else []
+            since = version - seen[1]  # of more, the first ones lie behind the table's version
+            entries = table.history(since)[-since:] if since else []
             if not any(entry.get("operation") == "RESTORE" for entry in entries):
                 own = next(self._own(entries), None)
                 found = seen[2] if own is None else own
                 self._seen = name, version, found
                 return found
         found = None
-        for entries in (table.history(_NEWEST), table.history()):
+        for limit in (_NEWEST, None):
             with suppress(LookupError):
-                found = self._unbroken(self._own(self._living(entries, version)))
+                found = self._unbroken(self._own(self._living(self._entries(table, limit), version)))
                 break
         else:
             raise LookupError
         self._seen = name, version, found
         return found
+
+    def _entries(self, table: DeltaTable, limit: int | None) -> list[dict[str, Any]]:
+        """Of the history, newest first, also those behind the table's version, from which the library counts down."""
+        newest = -1
+        while newest != (newest := table._table.get_latest_version()):
+            entries = table.history(limit)
+        ahead = newest - table.version()
+        return [{**entry, "version": entry["version"] + ahead} for entry in entries]
 
     def _unbroken(self, commits: Iterator[Commit]) -> Commit | None:
         """The newest one, unless the one before it was taken back, and it came behind that: then that one's forerunner.

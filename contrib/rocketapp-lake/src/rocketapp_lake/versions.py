@@ -133,7 +133,6 @@ class Versions(Store, Generic[T]):
     def _head(self, table: T) -> Head:
         """Raises SinkError when the table was taken back to an older version."""
         sequence, newest = self._stands(table)
-        sequence = max(sequence, newest.sequence)  # another owner has been faster: what it made is in the history
         is_whole = newest.sequence == sequence
         if not is_whole and not self._is_set_back:
             back = f"{self.place} was set back to commit {newest.sequence} of sink {self.sink}"

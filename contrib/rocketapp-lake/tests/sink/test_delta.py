@@ -578,4 +578,31 @@ def test_a_commit_between_a_look_at_the_table_and_one_at_its_history_is_no_resto
         return table
 
     monkeypatch.setattr("rocketapp_lake.delta.DeltaTable", opened)
-    assert DeltaStore(tmp_path, "one").load().batch == "b"
+    store = DeltaStore(tmp_path, "one")
+    assert [store.load().batch for _ in range(2)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_commits_of_others_between_a_look_at_the_table_and_one_at_its_history_do_not_shift_it(
+    is_restored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Delta's library counts versions down from that of the table, and reads those behind it as well."""
+    put(DeltaStore(tmp_path, "one"), "a", 0)
+    if is_restored:
+        put(DeltaStore(tmp_path, "one"), "b", 1)
+        DeltaTable(tmp_path).restore(1)
+
+    def opened(*given: Any, **more: Any) -> DeltaTable:
+        table = DeltaTable(*given, **more)
+        monkeypatch.undo()
+        for _ in range(1 if is_restored else 3):
+            write_deltalake(tmp_path, rows_of(7), mode="append")
+        return table
+
+    monkeypatch.setattr("rocketapp_lake.delta.DeltaTable", opened)
+    store = DeltaStore(tmp_path, "one")
+    if is_restored:
+        with pytest.raises(SinkError, match="was set back to commit 1"):
+            store.load()
+    else:
+        assert store.load().batch == "a"
