@@ -66,12 +66,6 @@ def takes(function: Callable[..., Any], *names: str) -> bool:
     return True
 
 
-def is_generator(function: Callable[..., Any]) -> bool:
-    """Whether calling it runs nothing of it, and gives a generator."""
-    plain = plain_function(function)
-    return inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain)
-
-
 def is_async(function: Callable[..., Any]) -> bool:
     """Whether calling it gives something to await, seen through partials, objects and decorators."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(plain_function(function))
@@ -86,8 +80,8 @@ def function_problem(function: Any, *arguments: str, wanted: Literal["async def"
         return f"{function!r} cannot be called"
     if inspect.isclass(function):
         return f"{function.__qualname__} is a class: give an instance of it, or a function"
-    name = name_of_function(function)
-    if is_generator(function):
+    name, plain = name_of_function(function), plain_function(function)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         return f"{name} is a generator: its code would never run; remove the yield"
     if wanted and is_async(function) != (wanted == "async def"):
         return f"make {name} {'an' if wanted == 'async def' else 'a plain'} `{wanted}`"

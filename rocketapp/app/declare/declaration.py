@@ -315,16 +315,10 @@ def _problems(one: Subscription) -> Iterator[str]:
         yield 'commit="manual" needs orderly=True: only in order "everything so far" has a meaning'
     if one.commit == "manual" and one.idempotent:
         yield 'commit="manual" handles a message again after a rollback, and idempotent= skips it then: remove one'
-    if (problem := retry_problem(one)) is not None:
-        yield problem
-
-
-def retry_problem(one: Subscription) -> str | None:
-    """Why it cannot have its retries, or its policy; or None."""
     if kind_of(one).in_order:
-        return None
+        return
     if one.retries < 0:
-        return (
-            "retries=-1 (unlimited) needs orderly=True: a concurrent message would go round for ever behind the others"
-        )
-    return None if one.retry is None else unfit_for_concurrent(one.retry)
+        why = "a concurrent message would go round for ever behind the others"
+        yield f"retries=-1 (unlimited) needs orderly=True: {why}"
+    if one.retry is not None and (problem := unfit_for_concurrent(one.retry)) is not None:
+        yield problem

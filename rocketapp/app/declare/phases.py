@@ -106,7 +106,14 @@ def _check_clusters(clusters: Mapping[str, str], place: str) -> None:
 
 
 class Declared:
-    """The declarations of one app and the plugins that serve it."""
+    """The declarations of one app and the plugins that serve it.
+
+    pauses: calls of `pause` and `resume` before the start, in order.
+    publishers: the topics of `app.publisher`, each once, as far as they were declared before the start.
+    settings_in_use: those with which the app runs, while it does.
+    providers: where handlers' arguments come from.
+    handlers: those that are enabled, as far as their code says what they are.
+    """
 
     def __init__(
         self,
@@ -131,22 +138,17 @@ class Declared:
         self.container: Any = None
         self.lifecycle_hooks: list[HookFunction] = []
         self.pauses: list[TopicChange] = []
-        """Calls of `pause` and `resume` before the start, in order."""
         self.publishers: list[Topic[Any]] = []
-        """The topics of `app.publisher`, each once, as far as they were declared before the start."""
         self.transactions: list[Transaction[Any]] = []
         if container is not None:
             self.container = instance_of(container, place)
         self.payloads: Payloads = Payloads(lambda: self.codecs)
         self._own_table = own = None if options is None else _own_table(options, name, place)
         self.settings_in_use: Settings | None = None
-        """Those with which the app runs, while it does."""
         self.providers: Providers = Providers(
             self.container, own and own[1], self.options, lambda: self.plugins, self.payloads
         )
-        """Where handlers' arguments come from."""
         self.handlers: list[Declaration] = []
-        """Those that are enabled, as far as their code says what they are."""
         self._taken = TakenTopics()
         are_several = isinstance(plugins, Iterable) and not isinstance(plugins, str)
         self._plugin_objects: list[object] = list(plugins) if are_several else []

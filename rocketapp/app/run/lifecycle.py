@@ -56,7 +56,10 @@ QUIET = 3.0
 
 
 class Lifecycle:
-    """One app, from one start to the stop."""
+    """One app, from one start to the stop.
+
+    send: what every publish goes through; with the wrappers of plugins, once these have been asked.
+    """
 
     def __init__(
         self,
@@ -76,7 +79,6 @@ class Lifecycle:
         self._clients: dict[str, ClientInstance] = {}
         self._producers: dict[str, Producer] = {}
         self.send: PublishCall = through(self.producer)
-        """What every publish goes through; with the wrappers of plugins, once these have been asked."""
         self._plans: Sequence[ConsumedGroup] = ()
         self._consumers: list[PushConsumer] = []
         self._own: frozenset[int] = frozenset()

@@ -106,7 +106,11 @@ T = TypeVar("T")
 
 
 class AppSurface:
-    """One app, seen by its plugins."""
+    """One app, seen by its plugins.
+
+    handlers: every handler of the app, complete.
+    periodic: the timers of `every`; its owner starts and stops them.
+    """
 
     def __init__(
         self,
@@ -125,9 +129,7 @@ class AppSurface:
         self._app, self._settings, self._clock = app, settings, clock
         self.plugins: Plugins = declared_of(app).plugins if plugins is None else plugins
         self.handlers: Sequence[Declaration] = handlers_of(app, settings)
-        """Every handler of the app, complete."""
         self.periodic: Periodic = Periodic()
-        """The timers of `every`; its owner starts and stops them."""
         self.subscriptions: Sequence[Subscription] = tuple(one.subscription for one in self.handlers)
         nothing = AppSnapshot(cache_limit_bytes=settings.consumer.cache_max_bytes, groups=())
         self.snapshot: Callable[[], AppSnapshot] = snapshot or (lambda: nothing)

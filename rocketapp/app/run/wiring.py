@@ -78,7 +78,11 @@ def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
 
 
 class Wiring:
-    """What a running app is made of, by us or by the user's container; nothing of it is connected."""
+    """What a running app is made of, by us or by the user's container; nothing of it is connected.
+
+    client: makes the view of one cluster of its `config`, and a digest of what its groups want, `subscribed`.
+    producer: makes the producer of one cluster of its `client`.
+    """
 
     def __init__(
         self,
@@ -109,7 +113,6 @@ class Wiring:
             observe=surface.observe,
             tls=tls_of(settings.client),
         )
-        """Makes the view of one cluster of its `config`, and a digest of what its groups want, `subscribed`."""
         self.producer: Callable[..., Producer] = partial(
             world.producer,
             config=settings.producer,
@@ -119,7 +122,6 @@ class Wiring:
             max_inflated_bytes=settings.client.max_inflated_bytes,
             trace_topic=trace_topic_of(settings.client),
         )
-        """Makes the producer of one cluster of its `client`."""
 
     @property
     def shared(self) -> list[ConsumedGroup]:
