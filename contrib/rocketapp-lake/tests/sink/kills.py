@@ -303,7 +303,7 @@ class Run:
 
     async def until(self, what: str, holds: Any, pause: float = 0.05) -> None:
         end = time.monotonic() + PATIENCE
-        while not holds():
+        while not await asyncio.to_thread(holds):  # the broker goes on meanwhile
             if time.monotonic() > end:
                 raise TimeoutError(f"{what}: not within {PATIENCE:g} s\n{self.errors.read_text()[-4000:]}")
             await asyncio.sleep(pause)

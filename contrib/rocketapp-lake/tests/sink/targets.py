@@ -123,6 +123,7 @@ class Delta:
     def __init__(self, place: str, is_compacted: bool, bucket: str = "") -> None:
         """`bucket`: the address of that server, which apps know by the settings."""
         self.place, self.is_compacted = place, is_compacted
+        self._opened: DeltaTable | None = None
         self._storage = s3.storage(bucket) if bucket else None
         if self._storage is not None:
             os.environ["ROCKETAPP_LAKE__STORAGE"] = s3.as_setting(self._storage)
@@ -143,10 +144,14 @@ class Delta:
         """A commit of a log is there or not."""
 
     def _table(self) -> DeltaTable:
-        return DeltaTable(self.place, storage_options=self._storage)
+        """Opened once, as each file of its log is a question to a server."""
+        if self._opened is None:
+            self._opened = DeltaTable(self.place, storage_options=self._storage)
+        self._opened.update_incremental()
+        return self._opened
 
     def _is_there(self) -> bool:
-        return DeltaTable.is_deltatable(self.place, self._storage)
+        return self._opened is not None or DeltaTable.is_deltatable(self.place, self._storage)
 
 
 class Iceberg:
