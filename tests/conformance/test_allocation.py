@@ -169,5 +169,6 @@ def test_in_a_group_with_java_every_queue_has_one_owner(
 
     wait_until(lambda: all(len(each.members()) == 2 for each in groups), within=30, what=describe, every=0.2)
     wait_until(shared, within=45, what=describe, every=0.5)
+    assert [each.owners(f"probe{rounds} ") for each in groups] == [each.wanted() for each in groups]
     for each in groups:
         each.app.stop()
