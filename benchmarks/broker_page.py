@@ -54,7 +54,8 @@ def main() -> int:
 
 async def _fill(broker: WatchedBroker, each: int) -> None:
     began = time.perf_counter()
-    async with Client(broker.address) as client:
+    patience = {"producer": {"send_timeout": 60.0}}  # on a busy machine
+    async with Client(broker.address, settings=patience) as client:
         for number in range(TOPICS):
             await client.publish_many(f"orders-{number:04}", [b"x" * 100] * (each - 1))
             await client.publish(f"orders-{number:04}", b"x" * 100, keys="k77")

@@ -314,6 +314,7 @@ class Broker:
         self._tables = MasterTables(core, modes, log, self._delete_below, pool=pool, observe=self._observe)
         following = self._following = MasterLog(core.store, self._tables, self._observe, core.config.master)
         self._pulls.is_master_there = lambda: bool(following.copies_from)
+        self.facts.copies_from = lambda: following.copies_from
         self._tasks.start(following.run(), "broker follows the master")
 
     def master_is(self, address: str) -> None:

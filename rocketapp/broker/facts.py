@@ -7,7 +7,7 @@ looks at one queue or one message, so that whoever asks lets others have their t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -53,6 +53,8 @@ class BrokerState:
     """`async_master`, `sync_master` or `slave`, as the option says."""
     slaves: Sequence[SlaveStatus] | None
     """Those that copy the log now; None where nobody may."""
+    copies_from: str | None
+    """Where a slave copies the log; empty while it does not, None at a master."""
     problem: str
     """Why nothing is stored any more; empty while the store works."""
     topics: int
@@ -114,6 +116,9 @@ class BrokerFacts:
         """`started`: when the broker did, as `core.monotonic` tells it. `master`: who knows its slaves."""
         self._core, self._started, self._master, self._scrub = core, started, master, scrub
 
+        self.copies_from: Callable[[], str | None] = lambda: None
+        """Asked for that; whoever follows a master replaces it."""
+
     def __repr__(self) -> str:
         return f"<BrokerFacts of {self._core.config.name}>"
 
@@ -137,6 +142,7 @@ class BrokerFacts:
             damaged=self._scrub.damaged,
             mended=core.store.mended,
             slaves=None if self._master is None else self._master.status(),
+            copies_from=self.copies_from(),
             problem=core.store.problem or "",
             topics=len(core.topics),
             groups=len(core.groups),

@@ -80,9 +80,12 @@ def _part(title: str, make: Part, desk: BrokerDesk, state: BrokerState, query: Q
 def _broker(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
     disk, unflushed = desk.disk(), state.log_end - state.durable_end
     on_disk = f"{_bytes(unflushed)} of it not on disk yet" if unflushed else "all of it on disk"
+    role = escape(state.role.replace("_", " "))
+    if state.copies_from is not None:
+        role += f"<small>copies {shown(state.copies_from or 'nobody now: its log says why')}</small>"
     facts = [
         ("Up", duration(state.seconds)),
-        ("Role", escape(state.role.replace("_", " "))),
+        ("Role", role),
         ("Stored", f"{state.stored:,}<small>{state.stored_rate:,.1f} a second</small>"),
         ("Served", f"{state.served:,}<small>{state.served_rate:,.1f} a second</small>"),
         ("Log", f"{_bytes(state.log_end - state.log_begin)}<small>{on_disk}; flush {escape(state.flush)}</small>"),

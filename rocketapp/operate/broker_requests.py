@@ -73,6 +73,8 @@ def _figures(desk: BrokerDesk) -> Iterator[Metric]:
         yield one("slaves", "{slave}", "Slaves that copy the log.", len(state.slaves))
         lacks = max((state.log_end - slave.confirmed for slave in state.slaves), default=0)
         yield one("slaves_behind", "By", "Bytes of the log that the slave furthest behind lacks.", lacks)
+    if state.copies_from is not None:
+        yield one("copies", "1", "1 while the log of the master is copied.", int(bool(state.copies_from)))
     if disk is not None:
         yield one("disk_free", "By", "Bytes that are free on its disk.", disk[0])
     yield one("topics", "{topic}", "Topics, the broker's own ones included.", state.topics)

@@ -92,6 +92,19 @@ def test_slaves_are_shown_with_what_they_lack_as_the_admin_tool_does(tmp_path: P
             assert f"\nrocketapp_broker_slaves_behind_bytes {line['diff']}\n" in metrics
 
 
+def test_a_slave_says_whether_it_copies_its_master(tmp_path: Path) -> None:
+    port, ha_port = free_port(around=(0, -2)), free_port()
+    slave = WatchedBroker(tmp_path / "slave", role="slave", id=1, master=f"127.0.0.1:{port}")
+    with slave.serving():
+        assert "copies nobody now: its log says why" in slave.get("/").text
+        assert "\nrocketapp_broker_copies 0\n" in slave.get("/metrics").text
+        with WatchedBroker(tmp_path / "master", listen=f"127.0.0.1:{port}", ha_port=ha_port).serving() as master:
+            said = f"copies 127.0.0.1:{ha_port}"
+            wait_until(lambda: said in slave.get("/").text, within=20, what="the master is copied")
+            assert "\nrocketapp_broker_copies 1\n" in slave.get("/metrics").text
+            assert "rocketapp_broker_copies" not in master.get("/metrics").text
+
+
 def test_where_nobody_may_copy_the_log_the_page_has_no_slaves(broker: WatchedBroker) -> None:
     page = broker.get("/").text
     assert '<h2 id="slaves">' not in page
