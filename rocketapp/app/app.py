@@ -210,7 +210,7 @@ class RocketApp(TwoPhases, Subscribing):
         May be called at any time and from any thread; from a thread it holds within a turn of the event loop.
         Raises SetupError for a topic or group that the app does not have; before the start, when it starts.
         """
-        self._change_pause("pause", topic, group, cluster, reason)
+        self._change_pause("pause", reason, topic=topic, group=group, cluster=cluster)
 
     def resume(
         self,
@@ -224,7 +224,7 @@ class RocketApp(TwoPhases, Subscribing):
 
         Nothing happens if it is not paused for that reason. Otherwise as `pause`.
         """
-        self._change_pause("resume", topic, group, cluster, reason)
+        self._change_pause("resume", reason, topic=topic, group=group, cluster=cluster)
 
     def adjust(
         self,
@@ -266,13 +266,11 @@ class RocketApp(TwoPhases, Subscribing):
                     return method
             raise AttributeError(f"RocketApp has no attribute {name!r}, and no plugin adds it{_mend(name)}")
 
-    def _change_pause(
-        self, kind: str, topic: str | None, group: str | None, cluster: str | None, reason: str | None
-    ) -> None:
-        place = place_of_call()
-        if topic is group is cluster is None:
-            raise SetupError(place, f"app.{kind} needs a topic, a group= or a cluster=")
-        self._change(TopicChange(kind=kind, topic=topic, group=group, cluster=cluster, reason=reason, place=place))
+    def _change_pause(self, kind: str, reason: str | None, **names: str | None) -> None:
+        change = TopicChange(kind=kind, reason=reason, place=place_of_call(), **names)
+        if all(name is None for name in names.values()):
+            change.refuse("needs a topic, a group= or a cluster=")
+        self._change(change)
 
     def _take(self, declaration: Declaration) -> None:
         self._may_declare("subscribe")

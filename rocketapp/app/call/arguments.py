@@ -206,10 +206,8 @@ class _Reader:
         for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER, Kind.PULL):
             same = [argument.name for argument in arguments if argument.kind is kind]
             if len(same) > 1:
-                what = f"a {kind.value}" if kind is not Kind.MESSAGE else "the Message"
-                self._refuse(
-                    f"arguments {' and '.join(map(repr, same))} each ask for {what}: one at most, remove the other"
-                )
+                mend = f"one {kind.value} at most, remove the other"
+                self._refuse(f"arguments {' and '.join(map(repr, same))} ask for the same: {mend}")
 
     def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Argument:
         provide = self._provided(self._providers.of_type, annotation)

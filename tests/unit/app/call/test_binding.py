@@ -484,7 +484,7 @@ def test_a_second_parameter_without_annotation_is_refused() -> None:
 def test_two_payloads_are_refused() -> None:
     def handle(order: Order, move: Move) -> None: ...
 
-    assert "'order' and 'move' each ask for a payload" in refused(RocketApp("shop"), handle)
+    assert "'order' and 'move' ask for the same: one payload at most" in refused(RocketApp("shop"), handle)
 
 
 def test_a_list_without_batch_is_refused_and_batch_without_a_list() -> None:

@@ -22,7 +22,7 @@ def app_of() -> RocketApp:
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
-    "nothing": ({}, "app.pause needs a topic, a group= or a cluster="),
+    "nothing": ({}, "app.pause: needs a topic, a group= or a cluster="),
     "an empty topic": ({"topic": ""}, "no handler of this app has the topic '': known are orders, stock"),
     "a topic list": ({"topic": ["orders"]}, "no handler of this app has the topic ['orders']: did you mean orders?"),
     "an unknown topic": ({"topic": "order"}, "no handler of this app has the topic 'order': did you mean orders?"),
