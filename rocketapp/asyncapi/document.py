@@ -27,7 +27,6 @@ from rocketapp.asyncapi.messages import (
     identifier,
     receiving,
     sendings,
-    traits,
 )
 from rocketapp.asyncapi.schemas import schemas_of
 from rocketapp.client.name_servers import parse_name_servers
@@ -114,7 +113,7 @@ class _Channels:
         schemas = schemas_of([message.kind for message in as_json])
         payloads: dict[int, Any] = {id(message): of for message, of in zip(as_json, schemas.of, strict=True)}
         described = {name: message.described(payloads.get(id(message), _plain(message))) for name, message in known}
-        return {"messages": dict(sorted(described.items())), "messageTraits": traits(), "schemas": schemas.named}
+        return {"messages": dict(sorted(described.items())), "schemas": schemas.named}
 
 
 def _plain(message: MessageObject) -> Any:

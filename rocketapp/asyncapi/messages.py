@@ -76,8 +76,6 @@ class Content:
     values: frozenset[str] = frozenset()
     content_type: str = ""
     """Empty: the usual one of the type."""
-    follows: bool = False
-    """It carries the correlation id of the message that led to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +176,6 @@ def _returned(declaration: Declaration, publication: Publication) -> TopicOperat
             content,
             tags=frozenset([tag]) if tag else content.tags,
             content_type=options.get("content_type") or "",
-            follows=True,
         )
         for content in _contents(kind)
     )
@@ -230,9 +227,6 @@ def _is_no_body(kind: Any) -> bool:
 _TEXT = "text/plain"
 UNKNOWN = "Message"
 """The name of messages whose body the code says nothing of."""
-CORRELATION = "rocketapp.correlation_id"
-TRAIT = "rocketmq"
-"""The name of what all messages have."""
 
 
 class MessageObject:
@@ -261,20 +255,15 @@ class MessageObject:
         found: dict[str, Any] = {"name": self.title, "title": self.title, "contentType": self.content_type}
         if payload is None:
             found["summary"] = "The code says nothing of the body."
-        found["traits"] = [{"$ref": f"#/components/messageTraits/{TRAIT}"}]
         headers = self._headers()
         if headers:
             found["headers"] = headers
         if payload is not None:
             found["payload"] = payload
-        if any(content.follows for content in self.contents):
-            location = f"$message.header#/properties/{CORRELATION}"
-            text = "Of the first message of a chain; a message that a handler publishes carries on what it handled."
-            found["correlationId"] = {"description": text, "location": location}
         return found
 
     def _headers(self) -> dict[str, Any]:
-        """What is known beyond the trait."""
+        """What is known of its tag and its properties."""
         found: dict[str, Any] = {}
         needed: list[str] = []
         if all(content.tags for content in self.contents):
@@ -303,20 +292,6 @@ class MessageObject:
             values = {value for content in self.contents if content.property == name for value in content.values}
             known[name] = {"type": "string", "enum": sorted(values), "description": "Tells the type of the body."}
         return known
-
-
-def traits() -> dict[str, Any]:
-    """What all messages have, for `components`."""
-    properties = {
-        "tag": {"type": "string", "description": "What subscriptions select by."},
-        "keys": {"type": "array", "items": {"type": "string"}, "description": "Words that find the message later."},
-        "properties": {
-            "type": "object",
-            "additionalProperties": {"type": "string"},
-            "description": "Properties of the message.",
-        },
-    }
-    return {TRAIT: {"headers": {"type": "object", "properties": properties}}}
 
 
 class Messages:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -57,18 +56,10 @@ class ProtobufCodec:
         return encoded
 
     def payload_schema(self, kind: Any) -> dict[str, Any]:
-        """Which message it is and what its fields are: AsyncAPI has no form for a definition without its file."""
+        """Which message it is: AsyncAPI has no form for a definition without its file."""
         message = kind.DESCRIPTOR
-        fields = [
-            {"name": field.name, "number": field.number, "type": _type_name(field)}
-            for field in sorted(message.fields, key=lambda field: field.number)
-        ]
-        return {
-            "type": "string",
-            "format": "binary",
-            "description": f"The Protobuf message {message.full_name} of {message.file.name}.",
-            "x-protobuf": {"message": message.full_name, "file": message.file.name, "fields": fields},
-        }
+        text = f"The Protobuf message {message.full_name} of {message.file.name}."
+        return {"type": "string", "format": "binary", "description": text}
 
 
 def _is_generated(kind: Any) -> bool:
@@ -82,20 +73,6 @@ def _is_installed() -> bool:
         return find_spec("google.protobuf") is not None
     except ModuleNotFoundError:  # not even the package `google`
         return False
-
-
-def _type_name(field: Any) -> str:
-    """As a definition has it: `string`, `repeated shop.Item`."""
-    if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        key, value = field.message_type.fields
-        return f"map<{_type_name(key)}, {_type_name(value)}>"
-    named = field.message_type or field.enum_type
-    if named is not None:
-        name = named.full_name
-    else:
-        kinds = import_module("google.protobuf.descriptor_pb2").FieldDescriptorProto.Type
-        name = kinds.Name(field.type).removeprefix("TYPE_").lower()
-    return f"repeated {name}" if field.is_repeated else name
 
 
 def _check_required(value: Any) -> None:

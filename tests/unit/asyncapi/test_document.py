@@ -211,8 +211,8 @@ def test_a_type_of_a_codec_has_the_schema_that_its_codec_tells(document: dict[st
     messages = document["components"]["messages"]
     avro = messages["shop-weights.Weight"]["payload"]
     assert (avro["schemaFormat"], avro["schema"]["name"]) == ("application/vnd.apache.avro;version=1.9.0", "Weight")
-    parcel = messages["shop-parcels-of-others.Parcel"]["payload"]["x-protobuf"]
-    assert parcel["fields"] == [{"name": "to", "number": 1, "type": "shop.Address"}]
+    parcel = messages["shop-parcels-of-others.Parcel"]["payload"]
+    assert parcel["description"].startswith("The Protobuf message shop.Parcel of ")
 
 
 def test_a_version_of_a_payload_is_a_property(document: dict[str, Any]) -> None:

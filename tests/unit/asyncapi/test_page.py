@@ -89,7 +89,7 @@ def test_it_takes_nothing_from_elsewhere_and_runs_nothing(page: str) -> None:
         '"additionalProperties": { "$ref": "Colour" }',
         '"anyOf": [ { "$ref": "Card" }, { "$ref": "Cash" } ]',
         "payload-version",
-        "shop.Address",
+        "shop.Parcel",
     ],
 )
 def test_it_tells(told: str, page: str) -> None:
