@@ -1,9 +1,8 @@
-"""Where rocketapp is installed from: a generated project installs the same, and what an extra brings is named by it."""
+"""Where rocketapp is installed from: a generated project installs the same."""
 
 from __future__ import annotations
 
 import json
-import shlex
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
@@ -39,13 +38,6 @@ class Source:
         if "://" in self.where:
             return f"{self.name} @ {self.where}"
         return f"{self.name}=={self.where}" if self.where else self.name
-
-    def pip_command(self, extra: str) -> str:
-        """What installs it once more, with an extra."""
-        if self.path is not None:
-            return f"pip install {'-e ' if self.editable else ''}{shlex.quote(f'{self.path}[{extra}]')}"
-        at = f" @ {self.where}" if "://" in self.where else ""
-        return f"pip install {shlex.quote(f'{self.name}[{extra}]{at}')}"
 
 
 def running() -> Source:
@@ -108,5 +100,4 @@ def _noted(name: str, noted: dict[str, Any]) -> Source:
 def require(what: str, library: str, extra: str) -> None:
     """Raises CommandError, which says what installs it, where `what` needs a library that is not there."""
     if find_spec(library) is None:
-        mend = running().pip_command(extra)
-        raise CommandError(f"{what} needs {library}, which comes with the extra {extra!r}: {mend}")
+        raise CommandError(f"{what} needs {library}: pip install 'rocketapp[{extra}]'")

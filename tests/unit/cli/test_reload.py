@@ -213,4 +213,4 @@ def test_without_watchfiles_the_line_names_the_extra(
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     assert run_command(["run", "app:app", "--reload"]) == 2
     line = capsys.readouterr().err
-    assert "--reload needs watchfiles, which comes with the extra 'reload': pip install -e" in line
+    assert "--reload needs watchfiles: pip install 'rocketapp[reload]'" in line
