@@ -506,7 +506,7 @@ class Publishing(Publisher):
         transactions = running.producer(self._cluster).transactions
 
         def end(commit: bool) -> Awaitable[None]:
-            return transactions.end(half, commit=commit, timeout=timeout, tag=message.tag, keys=message.keys)
+            return transactions.end(half, commit=commit, timeout=timeout)
 
         return half, end, transactions
 

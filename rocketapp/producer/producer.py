@@ -96,9 +96,7 @@ class Producer:
             turns=self._turns,
             latency=latency,
         )
-        self.transactions: Transactions = Transactions(
-            client, group=group, max_inflated_bytes=max_inflated_bytes, tracing=self._tracing
-        )
+        self.transactions: Transactions = Transactions(client, group=group, max_inflated_bytes=max_inflated_bytes)
         """The ends of transactions that were begun with a half message."""
         self._requests: Requests | None = None
 
@@ -223,7 +221,6 @@ class Producer:
             raise NotRecalled(topic, f"the handle is that of a message of topic {said.topic}")
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
-        problem: Exception | None = None
         try:
             connection = await self._attempts.connection(topic, said.broker_name, end)
             request = RecallRequest(topic, handle, self._group, said.broker_name)
@@ -231,13 +228,9 @@ class Producer:
         except SendRefused as error:
             raise NotRecalled(topic, error.reason) from None
         except BrokerError as error:
-            problem = error
+            raise NotRecalled(topic, str(error)) from None
         except (TransportError, ProtocolError) as error:
             raise NotRecalled(topic, str(error), perhaps=not isinstance(error, ConnectError)) from None
-        if self._tracing is not None:
-            self._tracing.recalled(topic, said.message_id, success=problem is None)
-        if problem is not None:
-            raise NotRecalled(topic, str(problem))
         return said.message_id
 
     async def send_many(self, messages: Sequence[Outgoing]) -> list[SendResult]:

@@ -1,4 +1,4 @@
-"""Writes message trace: what was sent, how transactions and recalls ended, and what consumers of the client noted down.
+"""Writes message trace: what was sent, and what consumers of the client noted down.
 
 Records travel in messages of their own, which are not traced. A trace that cannot be sent is dropped, and told once.
 """
@@ -19,17 +19,7 @@ from rocketapp.producer.attempts import Accepted, PreparedSend
 from rocketapp.producer.batches import PreparedMessage
 from rocketapp.tasks import Tasks, is_set_by
 from rocketapp.wire import properties as names
-from rocketapp.wire.trace import (
-    REGION,
-    EndTransactionRecord,
-    Line,
-    MessageKind,
-    PubRecord,
-    RecallRecord,
-    TraceRecord,
-    line_of,
-    pack,
-)
+from rocketapp.wire.trace import REGION, Line, MessageKind, PubRecord, line_of, pack
 
 INTERVAL = 0.5
 """Seconds between two writes (Java: up to 5), while few notes wait."""
@@ -105,39 +95,6 @@ class TraceWriter:
             told = [(item.properties, len(item.body), each) for item, each in zip(batch, ids, strict=True)]
             self._add(topic, accepted, told, MessageKind.NORMAL)
 
-    def ended(
-        self,
-        topic: str,
-        message_id: str,
-        *,
-        commit: bool,
-        store_host: str,
-        tag: str | None,
-        keys: Sequence[str],
-        was_asked: bool,
-    ) -> None:
-        """A broker was told how a transaction has ended."""
-        record = EndTransactionRecord(
-            int(self.traces.now() * 1000),
-            REGION,
-            self._group,
-            topic,
-            message_id,
-            tag,
-            " ".join(keys) or None,
-            store_host,
-            MessageKind.COMMIT,
-            message_id,
-            "COMMIT_MESSAGE" if commit else "ROLLBACK_MESSAGE",
-            was_asked,
-        )
-        self.traces.add((_lines, record))
-
-    def recalled(self, topic: str, message_id: str, *, success: bool) -> None:
-        """A broker has answered a recall."""
-        record = RecallRecord(int(self.traces.now() * 1000), REGION, self._group, topic, message_id, success)
-        self.traces.add((_lines, record))
-
     def _add(self, topic: str, accepted: Accepted, told: Sequence[_Told], kind: MessageKind) -> None:
         at = self.traces.now() - accepted.seconds
         host = self._client.broker_address(accepted.queue.broker_name) or ""
@@ -174,10 +131,6 @@ class TraceWriter:
                 self._observe(LoopFailed(WHO, f"records are dropped: {error}: {mend}"))
         else:
             self._told_failed = False
-
-
-def _lines(notes: Iterable[tuple[object, TraceRecord]]) -> Iterator[Line]:
-    return (line_of(record) for _, record in notes)
 
 
 def _lines_of_sends(notes: Iterable[tuple[object, _Sending]]) -> Iterator[Line]:

@@ -8,9 +8,9 @@ keeps a connection to the brokers of the topics that it can answer for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rocketapp.client.calls.send import end_transaction
 from rocketapp.client.instance import ClientInstance
@@ -26,9 +26,6 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction, decision_of
-
-if TYPE_CHECKING:
-    from rocketapp.producer.trace_writer import TraceWriter
 
 Check = Callable[[Message], Awaitable[bool | None]]
 """How the transaction of a half message has ended: True committed, False rolled back, None not known yet."""
@@ -55,11 +52,9 @@ class Transactions:
         *,
         group: str,
         max_inflated_bytes: int,
-        tracing: TraceWriter | None = None,
     ) -> None:
         self._client, self._group, self._observe = client, group, client.observe
         self._max_inflated_bytes = max_inflated_bytes
-        self._tracing = tracing
         self._checks: dict[str, Check] = {}
         self._open: OpenTransactions[_Asked] = OpenTransactions()
         self._tasks = Tasks(client.observe)
@@ -96,21 +91,12 @@ class Transactions:
         """The check decides: the broker asks for it."""
         self._open.end(half.message_id)
 
-    async def end(
-        self, half: SendResult, *, commit: bool, timeout: float, tag: str | None = None, keys: Sequence[str] = ()
-    ) -> None:
-        """Commit or roll back. What cannot be told within `timeout` seconds is reported, and the broker asks for it.
-
-        `tag`, `keys`: those of the message, for message trace.
-        """
+    async def end(self, half: SendResult, *, commit: bool, timeout: float) -> None:
+        """Commit or roll back. What cannot be told within `timeout` seconds is reported, and the broker asks for it."""
         problem = await self._tell(half, self._open.end(half.message_id), decision_of(commit), timeout)
         if problem is not None:
             said = "committed" if commit else "rolled back"
             self._report(half.message_id, f"{said}, but {problem}: the broker will ask")
-        elif self._tracing is not None:
-            host = self._client.broker_address(half.queue.broker_name) or ""
-            topic, message_id = half.queue.topic, half.message_id
-            self._tracing.ended(topic, message_id, commit=commit, store_host=host, tag=tag, keys=keys, was_asked=False)
 
     async def _tell(self, half: SendResult, asked: Mapping[str, _Asked], decision: int, timeout: float) -> str | None:
         broker_name = half.queue.broker_name
@@ -171,22 +157,9 @@ class Transactions:
             # Not what was asked first: a broker may have stored the half message again meanwhile.
             newest = self._open.checked(message_id)
         if committed is not None:
-            for place, (asking, about) in newest.items():
+            for asking, about in newest.values():
                 with suppress(ConnectionLostError):  # the broker asks again
                     end_transaction(asking, about.end(self._group, decision_of(committed), message_id))
-                    self._trace_answer(place, message, commit=committed)
-
-    def _trace_answer(self, store_host: str, message: Message, *, commit: bool) -> None:
-        if self._tracing is not None:
-            self._tracing.ended(
-                message.topic,
-                message.message_id,
-                commit=commit,
-                store_host=store_host,
-                tag=message.tag,
-                keys=message.keys,
-                was_asked=True,
-            )
 
     def _report(self, message_id: str, problem: str) -> None:
         self._observe(LoopFailed(f"transaction {message_id}", problem))

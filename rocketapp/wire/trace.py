@@ -1,4 +1,4 @@
-"""Records of message trace: who sent a message, who handled it, and how that ended.
+"""Records of message trace: who sent a message, who handled it, and how that ended. Apache's tool prints no others.
 
 A trace message holds many records as text: fields with 0x01 between them, 0x02 behind each record. Its keys are the
 ids and the keys of the messages that its records are about, which is how operators find it (`queryMsgTraceById`).
@@ -33,7 +33,6 @@ class MessageKind(IntEnum):
 
     NORMAL = 0
     HALF = 1
-    COMMIT = 2
     DELAYED = 3
 
 
@@ -76,54 +75,12 @@ class PubRecord(NamedTuple):
         return line if is_whole else _line("Pub", *self)
 
 
-class EndTransactionRecord(NamedTuple):
-    """The producer has told the broker how a transaction ended."""
-
-    at_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    tag: str | None
-    keys: str | None
-    store_host: str
-    kind: int
-    transaction_id: str
-    state: str
-    """COMMIT_MESSAGE or ROLLBACK_MESSAGE (Java: LocalTransactionState)."""
-    was_asked: bool
-    """The broker had asked for it."""
-
-    def encode(self) -> str:
-        return _line("EndTransaction", *self)
-
-
-class RecallRecord(NamedTuple):
-    """A message that waited for its time was taken back."""
-
-    at_ms: int
-    region: str
-    group: str
-    topic: str
-    message_id: str
-    success: bool
-
-    @property
-    def keys(self) -> str | None:
-        return None
-
-    def encode(self) -> str:
-        return _line("Recall", *self)
-
-
-TraceRecord = PubRecord | EndTransactionRecord | RecallRecord
-"""What a producer notes down. Of a handled message the lines are written at once: `begun_line`, `ended_line`."""
-
 Line = tuple[str, str]
 """A record as text; and the id of the message that it is about with that one's keys, with blanks between them."""
 
 
-def line_of(record: TraceRecord) -> Line:
+def line_of(record: PubRecord) -> Line:
+    """Of a handled message the lines are written at once: `begun_line`, `ended_line`."""
     return record.encode(), _words(record.message_id, record.keys)
 
 

@@ -13,9 +13,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 from rocketapp.wire.trace import (
     CallCode,
-    EndTransactionRecord,
     PubRecord,
-    RecallRecord,
     begun_line,
     ended_line,
 )
@@ -54,7 +52,7 @@ class SubAfterRecord(NamedTuple):
         return ended_line(about, self.at_ms, self.group, self.request_id, cost_ms=self.cost_ms, code=code)[0]
 
 
-TraceRecord = PubRecord | SubBeforeRecord | SubAfterRecord | EndTransactionRecord | RecallRecord
+TraceRecord = PubRecord | SubBeforeRecord | SubAfterRecord
 _KINDS = {
     kind.__name__.removesuffix("Record"): (kind, tuple(get_type_hints(kind).values())) for kind in get_args(TraceRecord)
 }
@@ -92,9 +90,6 @@ RECORDS: list[TraceRecord] = [
     SubAfterRecord(_REQUEST, ID, 12, True, "1 two", 0, AT, "billing"),
     SubAfterRecord(_REQUEST, ID, 900_000, False, None, 1, AT, "billing"),
     SubAfterRecord(_REQUEST, ID, 3, False, None, 4, AT, "billing"),
-    EndTransactionRecord(AT, "DefaultRegion", "shop", "orders", ID, "paid", "1", _HOST, 2, ID, "COMMIT_MESSAGE", False),
-    EndTransactionRecord(AT, "DefaultRegion", "shop", "orders", ID, None, None, _HOST, 2, ID, "ROLLBACK_MESSAGE", True),
-    RecallRecord(AT, "DefaultRegion", "shop", "orders", ID, True),
 ]
 
 _JAVA = {
@@ -111,9 +106,6 @@ _JAVA = {
     "request_id": "requestId",
     "retries": "retryTimes",
     "code": "contextCode",
-    "transaction_id": "transactionId",
-    "state": "transactionState",
-    "was_asked": "fromTransactionCheck",
 }
 """Our names, where TraceContext and TraceBean have others."""
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rocketapp.errors import NotRecalled
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.producer.trace_writer import AT_ONCE, INTERVAL, LOOK
@@ -15,12 +14,11 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.message_id import offset_id
-from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import SendRequest, SendResponse
-from rocketapp.wire.trace import EndTransactionRecord, PubRecord, RecallRecord, line_of
+from rocketapp.wire.trace import PubRecord, line_of
 from tests.golden.traces import TraceRecord, decode
 from tests.unit.producer.producing import producing
-from tests.unit.scripted import Cluster, Events, in_virtual_time, ok, refuse
+from tests.unit.scripted import Cluster, Events, in_virtual_time
 
 TRACES = "RMQ_SYS_TRACE_TOPIC"
 OFFSET_ID = offset_id(b"\x0a\x00\x01\x00", 10911, 777)
@@ -114,7 +112,7 @@ def test_many_notes_are_written_long_before_the_pile_is_full() -> None:
         async with producing(cluster, trace_topic=TRACES) as producer:
             assert producer.traces is not None
             for number in range(AT_ONCE):
-                record = RecallRecord(1, "DefaultRegion", "p", "t", f"ID{number}", True)
+                record = PubRecord(1, "DefaultRegion", "p", "t", f"ID{number}", None, None, "h:1", 4, 7, 0, "x", True)
                 producer.traces.add((lambda notes: [line_of(each) for _, each in notes], record))
                 if number == AT_ONCE - 2:
                     await asyncio.sleep(2 * LOOK)
@@ -122,32 +120,6 @@ def test_many_notes_are_written_long_before_the_pile_is_full() -> None:
             await asyncio.sleep(2 * LOOK)
             assert len(written(cluster)) == AT_ONCE
             assert 4 * LOOK < INTERVAL
-
-    story()
-
-
-def test_ends_of_transactions_and_recalls_are_written() -> None:
-    @in_virtual_time
-    async def story() -> None:
-        cluster = new_cluster()
-        answering(cluster)
-        broker = cluster.brokers[0]
-        broker.answers[RequestCode.RECALL_MESSAGE] = ok
-        handle = RecallHandle("t", "broker-a", 9, "ID9").encode()
-        async with producing(cluster, trace_topic=TRACES) as producer:
-            half = await producer.send(Outgoing(topic="t", body=b"x", half=True))
-            producer.transactions.begin(half)
-            await producer.transactions.end(half, commit=False, timeout=3, tag="new", keys=["a"])
-            await producer.recall("t", handle, 3)
-            broker.answers[RequestCode.RECALL_MESSAGE] = refuse(1, "too late")
-            with pytest.raises(NotRecalled):
-                await producer.recall("t", handle, 3)
-        _, end, *recalls = written(cluster)
-        assert isinstance(end, EndTransactionRecord)
-        assert (end.message_id, end.transaction_id, end.tag, end.keys) == (half.message_id, half.message_id, "new", "a")
-        assert (end.state, end.kind, end.was_asked) == ("ROLLBACK_MESSAGE", 2, False)
-        told = [(each.message_id, each.success) for each in recalls if isinstance(each, RecallRecord)]
-        assert told == [("ID9", True), ("ID9", False)]
 
     story()
 

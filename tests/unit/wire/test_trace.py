@@ -5,16 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.wire.trace import MOST_KEY_BYTES, EndTransactionRecord, line_of, pack
+from rocketapp.wire.trace import MOST_KEY_BYTES, PubRecord, line_of, pack
 from tests.golden.traces import decode
 
 TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=("Cs",)), min_size=1, max_size=40)
 
 
-def record(message_id: str, keys: str | None = None) -> EndTransactionRecord:
-    return EndTransactionRecord(
-        1, "DefaultRegion", "g", "t", message_id, None, keys, "h:1", 2, "x", "COMMIT_MESSAGE", False
-    )
+def record(message_id: str, keys: str | None = None) -> PubRecord:
+    return PubRecord(1, "DefaultRegion", "g", "t", message_id, None, keys, "h:1", 4, 7, 0, "x", True)
 
 
 @given(st.lists(st.tuples(TEXT, TEXT), max_size=30), st.integers(1, 400))
