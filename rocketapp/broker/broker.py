@@ -136,6 +136,7 @@ class Broker:
         self._held_pops = PopProcessor(core, self._pops, loop, self._scan_in)
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
+        self._sends = SendProcessor(core, self._flusher)
         self._tasks = Tasks(observe)
         has_slaves = core.config.ha_port > 0 and not core.store.is_copy
         self.master: Master | None = Master(core.store, observe) if has_slaves else None
@@ -197,7 +198,7 @@ class Broker:
 
     def table(self) -> dict[int, Served]:
         """What it answers, by request code."""
-        core, sends = self._core, SendProcessor(self._core)
+        core, sends = self._core, self._sends
         table = self.table_of(
             sends,
             SendBackProcessor(core),
@@ -227,6 +228,10 @@ class Broker:
     def table_of(self, *processors: object) -> dict[int, Served]:
         """What these processors answer, some of it later."""
         return table_of(*processors, tasks=self._tasks)
+
+    def settle(self) -> None:
+        """Store and answer what was sent since the last call."""
+        self._sends.settle()
 
     async def run(self, work: Callable[[], object]) -> None:
         """Run disk work where the event loop does not wait for it."""

@@ -151,31 +151,41 @@ class Flusher:
             self._threads.shutdown()
 
     def _hold(self, process: Process) -> Process:
-        store, waiting, is_sync = self._store, self._waiting, self._is_sync
+        store = self._store
 
         def processed(connection: Connection, command: Command) -> Command | None:
             before = store.end_position
             response = process(connection, command)
-            has_appended = store.end_position != before
-            waits = self._changes != self._written or (is_sync and has_appended)
-            if response is None or not waits or command.is_one_way:
-                return response
-            check_answer(response)
-            end = store.end_position if has_appended else 0
-            position, answer = (end, self.answered) if is_sync and has_appended else (0, _reply)
-
-            def tell(error: StoreError | None) -> None:
-                if error is None:
-                    answer(end, connection, command, response)
-                else:
-                    problem = StoreError(error.problem, error.is_unknown or has_appended)
-                    connection.reply(response_of(command, problem))
-
-            waiting.append(_Waiting(position, self._changes, tell))
-            self._are_waiting.set()
-            return None
+            if response is None:
+                return None
+            return self.held(connection, command, response, has_appended=store.end_position != before)
 
         return processed
+
+    def waits(self, *, has_appended: bool) -> bool:
+        """Whether a response has to wait until something is durable."""
+        return self._changes != self._written or (self._is_sync and has_appended)
+
+    def held(
+        self, connection: Connection, command: Command, response: Command, *, has_appended: bool
+    ) -> Command | None:
+        """The response; None if it is sent later, because something of it has to be durable first."""
+        if command.is_one_way or not self.waits(has_appended=has_appended):
+            return response
+        check_answer(response)
+        end = self._store.end_position if has_appended else 0
+        position, answer = (end, self.answered) if self._is_sync and has_appended else (0, _reply)
+
+        def tell(error: StoreError | None) -> None:
+            if error is None:
+                answer(end, connection, command, response)
+            else:
+                problem = StoreError(error.problem, error.is_unknown or has_appended)
+                connection.reply(response_of(command, problem))
+
+        self._waiting.append(_Waiting(position, self._changes, tell))
+        self._are_waiting.set()
+        return None
 
     def _release(self) -> None:
         store, waiting = self._store, self._waiting

@@ -99,12 +99,12 @@ class HalfMessages:
             del self._open[half]
         self.progress()  # which forgets ends as well
 
-    def add(self, record: Record, unique_key: str) -> Stored:
-        """Store a half message. Its transaction id is its unique key. Raises BrokerError when too many are open."""
+    def half(self, record: Record, unique_key: str) -> Record:
+        """What is stored until the end. Its transaction id is its unique key. BrokerError: too many are open."""
         if len(self._open) >= MOST_OPEN:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_OPEN} transactions are open already")
         half = held_back(record, HALF_TOPIC, 0, {names.TRANSACTION_ID: unique_key})
-        return self._store.append(half._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK))
+        return half._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
 
     def end(self, request: EndTransaction) -> None:
         """Commit or roll back. Raises BrokerError for another decision, and for what is not an open half message."""

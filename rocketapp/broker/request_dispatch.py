@@ -32,8 +32,11 @@ _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
 class RequestDispatch:
     """Request code -> processor."""
 
-    def __init__(self, *tables: Mapping[int, Served], check: Check | None = None) -> None:
-        self._check = check
+    def __init__(
+        self, *tables: Mapping[int, Served], check: Check | None = None, settle: Callable[[], None] = lambda: None
+    ) -> None:
+        """`settle` stores the sends that were served: called before anything else is."""
+        self._check, self._settle = check, settle
         self._rows: dict[int, Served] = {}
         for table in tables:
             for code, row in table.items():
@@ -47,6 +50,8 @@ class RequestDispatch:
     def serve(self, connection: Connection, command: Command) -> Command | None:
         """Answer one request; None when it is answered later or never."""
         row = self._rows.get(command.code)
+        if command.code not in SENDS:
+            self._settle()
         try:
             if row is not None and len(command.body) > _MOST_FASTJSON_BYTES:
                 _check_body(command)

@@ -116,11 +116,15 @@ class TimerService:
 
     def schedule(self, record: Record, due_ms: int) -> Stored:
         """Store a message that is delivered at the end of this second. Raises BrokerError when too many wait."""
+        self.check_room()
+        return self._store.append(timed(record, due_ms))
+
+    def check_room(self) -> None:
+        """Raises BrokerError when too many messages wait."""
         if self._waiting >= MOST_WAITING:
             raise BrokerError(
                 ResponseCode.SYSTEM_ERROR, f"timer message is under flow control, max num limit is {MOST_WAITING}"
             )
-        return self._store.append(timed(record, due_ms))
 
     def first_position(self) -> int | None:
         """Where the log has the first message that waits; None when none does."""

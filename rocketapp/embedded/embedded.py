@@ -200,10 +200,11 @@ class EmbeddedBroker:
             brokers.connection_lost(connection)
 
         return Listener(
-            serve=RequestDispatch(*tables, check=check).serve,
+            serve=RequestDispatch(*tables, check=check, settle=broker.settle).serve,
             max_frame_bytes=MAX_FRAME_BYTES,
             most_connections=_most_connections(),
             on_lost=lost,
+            on_served=broker.settle,
         )
 
     async def _listen_for_slaves(self, master: Master, listener: Listener, brokers: BrokerTable) -> None:

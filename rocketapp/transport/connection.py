@@ -73,6 +73,7 @@ class Connection:
         on_lost: Callable[[Connection, str], None] | None = None,
         on_go_away: GoAway | None = None,
         on_kept: Callable[[Connection], None] | None = None,
+        on_served: Callable[[], None] | None = None,
         access: Access | None = None,
         is_server: bool = False,
         knows_peer: bool = False,
@@ -83,10 +84,12 @@ class Connection:
 
         `access` completes every request that is sent here, and restores all that is received.
 
+        `on_served` is called when all requests of one read were served, and before their replies leave.
+
         `on_kept` is called after every write to such a peer, and while a long frame arrives. It may end the connection.
         """
         self._serve, self._on_lost, self._on_go_away = serve, on_lost, on_go_away
-        self._on_kept, self._is_server = on_kept, is_server
+        self._on_kept, self._on_served, self._is_server = on_kept, on_served, is_server
         self._access = None if access is None or access.is_plain else access
         self._may_want_tls = not knows_peer and (access is None or access.tls is None)
         self._loop = asyncio.get_running_loop()
@@ -193,6 +196,11 @@ class Connection:
         if not self.is_closed:
             self._write(encode(response))
 
+    def reply_encoded(self, data: bytes) -> None:
+        """Answer a request with this frame, as `reply` does."""
+        if not self.is_closed:
+            self._write(data)
+
     def retire(self) -> None:
         """Accept no new request; close when the last one in flight has ended."""
         self.is_retired = True
@@ -256,6 +264,8 @@ class Connection:
                     if self._paused and self._is_server:
                         self._backlog.extend(commands[at + 1 :])
                         break
+            if self._on_served is not None:
+                self._on_served()
         finally:
             self._serving = False
         if self._out:
@@ -289,6 +299,8 @@ class Connection:
                 self._answer(command)
             else:
                 self._serve_one(command)
+        if self._on_served is not None:
+            self._on_served()
         if not (self._paused or self.is_closed or self._stream is None):
             self._stream.resume_reading()
 
@@ -422,11 +434,13 @@ class Listener:
         serve: Serve,
         max_frame_bytes: int,
         on_lost: Callable[[Connection, str], None] | None = None,
+        on_served: Callable[[], None] | None = None,
         most_connections: int | None = None,
     ) -> None:
         """`most_connections`: further ones are closed at once; None: there is no limit."""
         self._most_connections = most_connections
         self._serve, self._max_frame_bytes, self._on_lost = serve, max_frame_bytes, on_lost
+        self._on_served = on_served
         self.connections: dict[Connection, None] = {}
         """In the order in which they were accepted."""
         self._kept: dict[Connection, int] = {}
@@ -442,6 +456,7 @@ class Listener:
             max_frame_bytes=self._max_frame_bytes,
             on_lost=self._lost,
             on_kept=self._count_kept,
+            on_served=self._on_served,
             is_server=True,
         )
         self.connections[connection] = None

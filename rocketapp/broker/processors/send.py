@@ -1,17 +1,23 @@
 """Sends: check, stamp, store, answer.
 
-Codes SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (Java: SendMessageProcessor). A send is
-answered when the store has passed its bytes to the operating system, or to the disk with `flush = "sync"`.
+Codes SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (Java: SendMessageProcessor). The sends of
+one read are stored with one write, and answered when it has passed their bytes to the operating system, or to the disk
+with `flush = "sync"`. Whatever else is served comes after that write.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from rocketapp.broker.core import Core
+from rocketapp.broker.delays import delayed
+from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.stamping import Stamp, Stamped
-from rocketapp.errors import BrokerError, ProtocolError
+from rocketapp.broker.timers import timed
+from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_retry_topic, topic_problem
 from rocketapp.model.route import PERM_WRITE
-from rocketapp.transport.answers import IS_BUSY, PUBLISH, Answer, answers
+from rocketapp.transport.answers import IS_BUSY, PUBLISH, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -28,11 +34,25 @@ _OURS = BORN_IPV6 | STORE_IPV6 | 12
 _SENDS = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
+class _Sent(NamedTuple):
+    """One request, which is stored together with the others of its read."""
+
+    connection: Connection
+    command: Command
+    records: list[Record]
+    queue_id: int
+    unique_key: str | None = None
+    """None for a batch, whose messages have one each."""
+    handle: str | None = None
+
+
 class SendProcessor:
     """Stores what producers send."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, core: Core, flusher: Flusher) -> None:
+        self._core, self._flusher = core, flusher
+        self._sent: list[_Sent] = []
+        """What the read that is served now has brought."""
         self._stamp = Stamp(
             cluster=core.config.cluster,
             region=REGION,
@@ -45,9 +65,43 @@ class SendProcessor:
         request = SendRequest.from_command(command)
         topic = self.topic(request)
         queue_id = self.queue_id(request, topic)
-        store = self._batch if request.batch else self._single
-        stored = store(connection, command, request, queue_id)
-        return Command.response(command, ResponseCode.SUCCESS, fields=stored.to_fields())
+        take = self._batch if request.batch else self._single
+        self._sent.append(take(connection, command, request, queue_id))
+        return None
+
+    def settle(self) -> None:
+        """Store what was sent since the last call, with one write, and answer it."""
+        if self._sent:
+            sent, self._sent = self._sent, []
+            self._store(sent)
+
+    def _store(self, sent: list[_Sent]) -> None:
+        try:
+            stored = self._core.store.append_batch([record for one in sent for record in one.records])
+        except Exception as error:
+            if len(sent) == 1 or (isinstance(error, StoreError) and error.is_unknown):
+                for connection, command, *_ in sent:
+                    if not command.is_one_way:
+                        connection.reply(response_of(command, error))
+            else:  # because of one of them, or because they do not fit together
+                for one in sent:
+                    self._store([one])
+            return
+        self._core.traffic.put += len(stored)
+        waits, at = self._flusher.waits(has_appended=True), 0
+        for connection, command, records, queue_id, unique_key, handle in sent:
+            first, count, own = records[0], len(records), stored[at]
+            message_id = offset_id(first.store_host, first.store_port, own.physical)
+            for other in stored[at + 1 : at + count] if count > 1 else ():
+                message_id += "," + offset_id(first.store_host, first.store_port, other.physical)
+            at += count
+            found = SendResponse(message_id, queue_id, own.queue_offset, unique_key, handle)
+            if waits or handle or command.flag or command.serializer or not (unique_key and unique_key.isalnum()):
+                response = self._flusher.held(connection, command, response_of(command, found), has_appended=True)
+                if response is not None and not command.is_one_way:
+                    connection.reply(response)
+            else:
+                connection.reply_encoded(found.to_frame(command.opaque))
 
     def topic(self, request: SendRequest) -> TopicConfig:
         """The topic of a send. A missing topic is created when that is allowed."""
@@ -85,7 +139,7 @@ class SendProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] has no queue to write")
         return self._core.random.randrange(topic.write_queues)
 
-    def _single(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
+    def _single(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
         core = self._core
         body = command.body
         self._check_body(body)
@@ -99,22 +153,19 @@ class SendProcessor:
             if dead is not None:
                 topic, queue_id = dead, 0
                 stamped = Stamped(stamped.raw + b"DELAY\x01-1\x02", stamped.unique_key, 0)
+        unique_key, handle = stamped.unique_key, None
         record = self.record(connection, request, body, stamped.raw, topic=topic, queue_id=queue_id)
-        handle = None
         if stamped.is_half:
-            appended = core.halves.add(record, stamped.unique_key)
+            record = core.halves.half(record, unique_key)
         elif stamped.delay_level:
-            appended = core.delays.schedule(record, stamped.delay_level)
+            record = delayed(record, stamped.delay_level)
         elif stamped.timer_ms:
-            appended = core.timers.schedule(record, stamped.timer_ms)
-            handle = RecallHandle(topic, core.config.name, stamped.timer_ms + 1, stamped.unique_key).encode()
-        else:
-            appended = core.store.append(record)
-        core.traffic.put += 1
-        message_id = offset_id(record.store_host, record.store_port, appended.physical)
-        return SendResponse(message_id, queue_id, appended.queue_offset, stamped.unique_key, handle)
+            core.timers.check_room()
+            record = timed(record, stamped.timer_ms)
+            handle = RecallHandle(topic, core.config.name, stamped.timer_ms + 1, unique_key).encode()
+        return _Sent(connection, command, [record], queue_id, unique_key, handle)
 
-    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> SendResponse:
+    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
         core = self._core
         if is_retry_topic(request.topic):
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -136,11 +187,7 @@ class SendProcessor:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
             record = self.record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
             records.append(record._replace(flag=flag))
-        stored = core.store.append_batch(records)
-        core.traffic.put += len(stored)
-        here = core.hosts(connection).store
-        ids = [offset_id(here.raw, here.port, appended.physical) for appended in stored]
-        return SendResponse(",".join(ids), queue_id, stored[0].queue_offset)
+        return _Sent(connection, command, records, queue_id)
 
     def _check_body(self, body: bytes) -> None:
         if not body:

@@ -82,14 +82,14 @@ class CommitLog:
         file = self._reading.get(segment_name(start)) if tail is None or start != self._tail_start else tail
         return read_readable(file, min(size, self._segment_bytes - at), at, UNREADABLE)
 
-    def fits(self, position: int, size: int) -> bool:
-        """Whether a record of this size fits at `position`, which is after `end` in the same segment."""
-        return position + size + BLANK_BYTES <= self.segment_end(self.end)
+    @property
+    def limit(self) -> int:
+        """Where the last record of this segment ends at the latest; 0 before there is one."""
+        return 0 if self._tail is None else self._tail_start + self._segment_bytes - BLANK_BYTES
 
     def next_place(self, size: int) -> int:
         """Where `place_for` would put a record of this size."""
-        limit = self._tail_start + self._segment_bytes
-        return self.end if self._tail is None or self.end + size + BLANK_BYTES <= limit else limit
+        return self.end if self._tail is None or self.end + size <= self.limit else self.limit + BLANK_BYTES
 
     def place_for(self, size: int) -> int:
         """The position of a next record of this size. Begins a new segment if it does not fit into the last one."""
@@ -97,8 +97,8 @@ class CommitLog:
             raise StoreError(f"{size} bytes do not fit into a segment: see broker.segment_bytes")
         if self._tail is None:
             self._roll(self.end)
-        elif self.end + size + BLANK_BYTES > (limit := self._tail_start + self._segment_bytes):
-            self._roll(limit)
+        elif self.end + size > self.limit:
+            self._roll(self.limit + BLANK_BYTES)
         return self.end
 
     def write(self, data: Bytes) -> None:

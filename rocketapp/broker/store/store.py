@@ -24,13 +24,13 @@ from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import records_of, recover
 from rocketapp.broker.store.repair import Repair
-from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, is_queued, next_sound, parse
+from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, next_sound, parse
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
 from rocketapp.model.names import topic_problem
-from rocketapp.wire.record import Record, encode_stored
+from rocketapp.wire.record import TRANSACTION_PREPARED, Record, encode_stored
 
 ABORT = "abort"
 """This file exists while a broker runs. A broker that finds it at its start knows that the last one was killed."""
@@ -123,43 +123,42 @@ class MessageStore:
 
     def append(self, record: Record) -> Stored:
         """Store one message, with its offsets and store time. Raises StoreError."""
-        queue = self._queue_for(record)
-        stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
-        offset = queue.max_offset if is_queued(record.sys_flag) else 0
-        try:
-            data, position = self._encode(record, offset, stored_ms, None)
-            self._log.write(data)
-        except StoreError as error:
-            self._failed(error)
-            raise
-        topic, queue_id, sys_flag, raw = record.topic, record.queue_id, record.sys_flag, record.raw_properties
-        fields = position, len(data), topic, queue_id, offset, sys_flag, stored_ms, raw, record.body
-        stored = _new_stored(Stored, fields)
-        self._dispatch((stored,))
-        return stored
+        return self.append_batch((record,))[0]
 
     def append_batch(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
         """Store several messages, usually with one write: all of them or none. Raises StoreError.
 
         `in_need`: also while no message is taken, for records that let others go.
         """
-        stored_ms = max(int(self._clock.now() * 1000), self._last_ms)
-        start = self._log.end
+        log, stored_ms = self._log, max(int(self._clock.now() * 1000), self._last_ms)
+        start = position = log.end
         offsets: dict[ConsumeQueue, int] = {}
         done: list[Stored] = []
-        pending = bytearray()
+        unwritten: list[bytes] = []
         try:
             for record in records:
-                queue = self._queue_for(record, in_need)
-                offset = offsets.get(queue, queue.max_offset) if is_queued(record.sys_flag) else 0
-                data, position = self._encode(record, offset, stored_ms, pending)
-                pending += data
-                offsets[queue] = offset + is_queued(record.sys_flag)
-                topic, queue_id, sys_flag, raw = record.topic, record.queue_id, record.sys_flag, record.raw_properties
+                queue, sys_flag = self._queue_for(record, in_need), record.sys_flag
+                offset = 0
+                if not sys_flag & TRANSACTION_PREPARED:
+                    offset = offsets.get(queue, queue.max_offset)
+                    offsets[queue] = offset + 1
+                data = encode_stored(record, offset, position, stored_ms)
+                if position + len(data) > log.limit:
+                    if unwritten:
+                        log.write(b"".join(unwritten))
+                        unwritten.clear()
+                    place = log.place_for(len(data))
+                    start = start if done else place
+                    if place != position:
+                        self._queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
+                        data, position = encode_stored(record, offset, place, stored_ms), place
+                unwritten.append(data)
+                topic, queue_id, raw = record.topic, record.queue_id, record.raw_properties
                 fields = position, len(data), topic, queue_id, offset, sys_flag, stored_ms, raw, record.body
                 done.append(_new_stored(Stored, fields))
-            if pending:
-                self._log.write(pending)
+                position += len(data)
+            if unwritten:
+                log.write(unwritten[0] if len(unwritten) == 1 else b"".join(unwritten))
         except (StoreError, ProtocolError) as error:
             self._take_back(start, error)
             raise
@@ -266,22 +265,6 @@ class MessageStore:
                 raise StoreError(problem or f"queue id {record.queue_id} is negative")
             queue = self._queues.ensure(record.topic, record.queue_id)
         return queue
-
-    def _encode(self, record: Record, offset: int, stored_ms: int, pending: bytearray | None) -> tuple[bytes, int]:
-        """The bytes of a record and their position. Pending bytes are written first when a new segment begins."""
-        log = self._log
-        position = log.end + len(pending) if pending else log.end
-        data = encode_stored(record, offset, position, stored_ms)
-        if pending:
-            if log.fits(position, len(data)):
-                return data, position
-            log.write(pending)
-            pending.clear()
-        place = log.place_for(len(data))
-        if place != position:
-            self._queues.write()  # after a kill, Apache RocketMQ rebuilds the entries of the last segments only
-            data = encode_stored(record, offset, place, stored_ms)
-        return data, place
 
     def _take_back(self, start: int, error: Exception) -> None:
         """Remove the part of a batch that was written before the rest failed."""

@@ -18,8 +18,9 @@ import msgspec
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.names import DEFAULT_TOPIC
+from rocketapp.wire import header_json
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import FLAG_RESPONSE, Command
 from rocketapp.wire.fields import Fields, Int32, Int64, MissingText, OftenReadHeader, java_names
 
 REGION = "DefaultRegion"
@@ -160,9 +161,27 @@ class SendResponse(
             fields["MSG_REGION"] = self.region
         return fields
 
+    def to_frame(self, opaque: int) -> bytes:
+        """The whole frame of a usual answer, whose ids are letters and digits. Every send pays for it."""
+        ids = self.message_id.encode(), (self.transaction_id or "").encode()
+        header = _USUAL % (ids[0], self.queue_id, self.queue_offset, ids[1], opaque)
+        size = len(header)
+        return (4 + size).to_bytes(4, "big") + size.to_bytes(4, "big") + header
+
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
         if fields and fields.get("TRACE_ON") not in ("true", "false"):
             fields = {**fields, "TRACE_ON": "true"}  # as for Java, every other word is a yes
         found = super().from_fields(fields)
         return found if fields and "MSG_REGION" in fields else msgspec.structs.replace(found, region=None)
+
+
+_USUAL = header_json.encode(
+    Command(
+        0,
+        SendResponse("%b", 0, 0, "%b").to_fields() | {"queueId": "%d", "queueOffset": "%d"},
+        opaque=-1,
+        flag=FLAG_RESPONSE,
+    )
+).replace(b"-1", b"%d")
+"""The header of a usual answer, for its ids and numbers."""

@@ -26,7 +26,7 @@ def ended_but_one(store: MessageStore) -> None:
     """Half messages of which all but the 50th were committed."""
     halves = HalfMessages(store, Events(), timeout=6.0)
     for number in range(SENT):
-        half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
+        half = store.append(halves.half(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1"))
         if number != 50:
             place = half.queue_offset, half.physical
             halves.end(EndTransaction("makers", "orders", *place, TRANSACTION_COMMIT, "A1"))
@@ -76,7 +76,7 @@ def test_a_commit_that_is_refused_stores_no_message_however_often_it_comes_again
     disk = Disk()
     store = open_store(disk)
     halves = HalfMessages(store, Events(), timeout=6.0)
-    half = halves.add(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
+    half = store.append(halves.half(record(topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1"))
     commit = EndTransaction("makers", "orders", half.queue_offset, half.physical, TRANSACTION_COMMIT, "A1")
     writes = iter(range(100))
 
@@ -134,7 +134,9 @@ def test_what_apache_has_put_back_and_ended_is_not_open_again() -> None:
 def test_a_half_message_that_nobody_can_be_asked_about_ends_in_the_end() -> None:
     store = open_store()
     halves = HalfMessages(store, Events(), timeout=6.0)
-    half = halves.add(record(b"old", topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
+    half = store.append(
+        halves.half(record(b"old", topic="orders", more=b"TRAN_MSG\x01true\x02PGROUP\x01makers\x02"), "A1")
+    )
     last_ms = half.stored_ms + LONGEST_OPEN_MS
     assert list(halves.due(last_ms, lambda group: False)) == []
     assert len(halves) == 1

@@ -12,11 +12,14 @@ from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.frame import encode
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests.locks import LockBody
+from rocketapp.wire.requests.offsets import QueueRequest
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from tests.cases import cases
-from tests.unit.broker.asking import running
+from tests.unit.broker.asking import Client, running
+from tests.unit.broker.store.disk import Disk
 from tests.unit.scripted import in_virtual_time
 
 
@@ -223,3 +226,60 @@ async def test_a_dead_letter_keeps_the_properties_that_came_with_it() -> None:
         (dead,) = await client.messages("%DLQ%billing")
         assert dead.properties["reason"] == "boom"
         assert properties.decode(dead.raw_properties)["DELAY"] == "-1"
+
+
+def read_of(client: Client, *requests: tuple[int, SendRequest | QueueRequest, bytes]) -> list[asyncio.Future[Command]]:
+    """Start requests that the broker gets in one read."""
+    commands = [Command(code, request.to_fields(), body) for code, request, body in requests]
+    return [client.connection.start_request(command, timeout=900.0) for command in commands]
+
+
+@in_virtual_time
+async def test_the_sends_of_one_read_are_one_write_and_each_has_its_own_answer() -> None:
+    writes: list[str] = []
+    disk = Disk()
+    async with running(disk) as broker:  # type: ignore[arg-type]
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        disk.on_call = lambda number, name, path: writes.append(path) if "commitlog" in path else None
+        sends = [
+            (RequestCode.SEND_MESSAGE_V2, SendRequest("makers", "orders", queue_id=at % 2), b"%d" % at)
+            for at in range(7)
+        ]
+        asks = (RequestCode.GET_MAX_OFFSET, QueueRequest("orders", 1), b"")
+        answers = [await answer for answer in read_of(client, *sends[:5], asks, *sends[5:])]
+        assert len(writes) <= 3
+        assert answers.pop(5).fields == {"offset": "2"}  # what follows a send finds it
+        stored = [SendResponse.from_fields(answer.fields) for answer in answers]
+        assert [(one.queue_id, one.queue_offset) for one in stored] == [
+            (at % 2, at // 2 + (at % 2 == 0)) for at in range(7)
+        ]
+        assert [message.body for message in await client.messages("orders", queue_id=1)] == [b"1", b"3", b"5"]
+        assert {message.offset_message_id for message in await client.messages("orders", queue_id=1)} == {
+            one.message_id for one in stored if one.queue_id
+        }
+
+
+@in_virtual_time
+async def test_a_send_that_cannot_be_stored_costs_none_of_its_neighbours() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        bodies = [b"before", bytes(1_100_000), b"after"]
+        sends = [(RequestCode.SEND_MESSAGE_V2, SendRequest("makers", "orders", queue_id=0), body) for body in bodies]
+        codes = [(await answer).code for answer in read_of(client, *sends)]
+        assert codes == [ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SUCCESS]
+        assert [message.body for message in await client.messages("orders")] == [b"hello", b"before", b"after"]
+
+
+@pytest.mark.parametrize("key", ["A1", "\u00e9", 'with "quotes"', "back\\slash", "%d"])
+@in_virtual_time
+async def test_an_answer_names_the_key_of_its_message_whatever_is_in_it(key: str) -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("orders")
+        answer = await client.send("orders", b"x", f"UNIQ_KEY\x01{key}\x02", queue_id=0)
+        found = SendResponse.from_fields(answer.fields)
+        assert found.transaction_id == key
+        if key.isalnum():
+            assert found.to_frame(answer.opaque) == encode(Command.response(answer, 0, fields=found.to_fields()))
