@@ -20,7 +20,7 @@ from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Key, PopCheckpoint
 from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_order import InOrder, PopOrder
 from rocketapp.broker.pop_order import Queue as InOrderKey
-from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES, ReadResult, ReadStatus
+from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
@@ -140,20 +140,6 @@ class Pops:
         self._core.traffic.got += count
         body = b"".join(each.body(request.topic, answer, self._core.config.name) for each in found)
         return Popped(answer, body, misses > 0, min(free, default=0))
-
-    def peek(self, request: PopRequest) -> tuple[bytes, int]:
-        """What a pop would find, as it is stored, and how many messages there are in all. Nothing is noted."""
-        core, body, count, rest = self._core, bytearray(), 0, 0
-        for _, topic, queue_id in self._queues(request):
-            start = self._begin_of(request.group, topic, queue_id)
-            left = core.store.max_offset(topic, queue_id) - start
-            most = min(request.max_messages, MOST_MESSAGES) - count
-            if most > 0 and left > 0 and len(body) < MOST_BYTES:
-                result = core.store.read(topic, queue_id, start, max_messages=most, max_bytes=MOST_BYTES)
-                body += result.body
-                count += result.count
-            rest += max(left, 0)
-        return bytes(body), rest
 
     def has_any(self, request: PopRequest, now_ms: int) -> tuple[bool, int]:
         """Whether there is a message that the group has not got. Nothing is noted, and no filter is asked.

@@ -151,43 +151,28 @@ class Acked(NamedTuple):
     offsets: list[int]
 
 
-_LONG = {
-    "so": "startOffset",
-    "c": "consumerGroup",
-    "t": "topic",
-    "q": "queueId",
-    "pt": "popTime",
-    "ao": "ackOffset",
-    "aol": "ackOffsetList",
-}
-"""Names that older brokers wrote in records of acknowledgements."""
-
-
 def read(raw_properties: bytes, body: bytes, revive_queue: int) -> PopCheckpoint | Acked | None:
     """What one record of the revive log says; None if it is neither of them. Raises ProtocolError."""
     tag = (names.tag_of(raw_properties) or b"").decode("utf-8", "replace")
     if tag not in (_CHECKPOINT, _ACK, _ACKS):
         return None
     with lenient_json.reading("record of the revive log", body) as data:
-        found = data
-        if "so" not in data:
-            found = {short: data[long] for short, long in _LONG.items() if long in data} | dict(data)
-        start = int64_of(found["so"])
-        key = Key(text_of(found["c"]), text_of(found["t"]), int32_of(found["q"]), start, int64_of(found["pt"]))
+        start = int64_of(data["so"])
+        key = Key(text_of(data["c"]), text_of(data["t"]), int32_of(data["q"]), start, int64_of(data["pt"]))
         if tag == _ACK:
-            return Acked(key, [int64_of(found["ao"])])
+            return Acked(key, [int64_of(data["ao"])])
         if tag == _ACKS:
-            return Acked(key, [int64_of(offset) for offset in found["aol"]])
-        differences = found.get("d") or range(int32_of(found["n"]))
+            return Acked(key, [int64_of(offset) for offset in data["aol"]])
+        differences = data.get("d") or range(int32_of(data["n"]))
         if len(differences) > MOST_MESSAGES:
             raise ValueError(f"{len(differences)} messages of one answer, limit {MOST_MESSAGES}")
         return PopCheckpoint(
             key,
             [start + int32_of(each) for each in differences],
-            invisible_ms=int64_of(found["it"]),
+            invisible_ms=int64_of(data["it"]),
             revive_queue=revive_queue,
-            acked=int32_of(found.get("bm") or 0) & 0xFFFFFFFF,
-            suspend=bool(found.get("sp")),
+            acked=int32_of(data.get("bm") or 0) & 0xFFFFFFFF,
+            suspend=bool(data.get("sp")),
             late_ms=LATE_MS if is_by_timer(raw_properties) else 0,
         )
 

@@ -351,24 +351,16 @@ def _at_apache(peer: Peer, directory: Path, member: Popping) -> list[str]:
         apache.stop()
 
 
-def test_looks_at_what_a_pop_would_find_take_nothing_and_tell_of_new_messages(cluster: Cluster, peer: Peer) -> None:
+def test_who_asks_is_told_that_a_pop_would_find_something(cluster: Cluster, peer: Peer) -> None:
     java, topic = JavaClient(peer, cluster.name_server), f"looks-{os.getpid()}"
     java.create_topic(topic, 1)
     where = {"consumerGroup": f"{topic}-group", "topic": topic, "queueId": 0}
     with ThreadPoolExecutor(1) as pool, Bare(cluster.broker_address, timeout=20) as asking:
         told = asking.ask(RequestCode.NOTIFICATION, **where, pollTime=0, bornTime=0)
         assert (told.code, told.fields["hasMsg"], told.fields["pollingFull"]) == (0, "false", "false")
-        assert asking.ask(RequestCode.PEEK_MESSAGE, **where, maxMsgNums=8).code == 19
         with Bare(cluster.broker_address, timeout=20) as waiting:
             now_ms = int(SystemClock().now() * 1000)
             later = pool.submit(waiting.ask, RequestCode.NOTIFICATION, **where, pollTime=15_000, bornTime=now_ms)
             java.send(topic, "a", "b", "c")
             told = later.result()
         assert (told.code, told.fields["hasMsg"]) == (0, "true")
-        for _ in range(2):
-            looked = asking.ask(RequestCode.PEEK_MESSAGE, **where, maxMsgNums=2)
-            texts = [message.text() for message in decode_records(looked.body, None)]
-            assert (looked.code, texts, looked.fields["restNum"]) == (0, ["a", "b"], "3")
-        held = asking.ask(RequestCode.POLLING_INFO, **where)
-        assert (held.code, held.fields["pollingNum"]) == (0, "0")
-        assert asking.ask(RequestCode.POLLING_INFO, **{**where, "topic": f"{topic}-no"}).code == 17

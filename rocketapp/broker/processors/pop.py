@@ -1,8 +1,8 @@
 """Pop: hand messages out now or later, acknowledge them, hide them for longer.
 
-Codes POP_MESSAGE 200050, ACK_MESSAGE 200051, PEEK_MESSAGE 200052, CHANGE_MESSAGE_INVISIBLETIME 200053, NOTIFICATION
-200054, POLLING_INFO 200055, BATCH_ACK_MESSAGE 200151 (Java: PopMessageProcessor, PopLongPollingService,
-AckMessageProcessor, PeekMessageProcessor, ChangeInvisibleTimeProcessor, NotificationProcessor, PollingInfoProcessor).
+Codes POP_MESSAGE 200050, ACK_MESSAGE 200051, CHANGE_MESSAGE_INVISIBLETIME 200053, NOTIFICATION 200054,
+BATCH_ACK_MESSAGE 200151 (Java: PopMessageProcessor, PopLongPollingService, AckMessageProcessor,
+ChangeInvisibleTimeProcessor, NotificationProcessor).
 What one pop finds another one does not: a message wakes one held pop of each group, the one that waits longest, and
 one of those who only want to be told that there is something.
 """
@@ -30,8 +30,6 @@ from rocketapp.transport.answers import (
     REFUSES,
     Answer,
     answers,
-    on_group,
-    on_topic,
     response_of,
 )
 from rocketapp.transport.connection import Connection
@@ -86,16 +84,6 @@ class PopProcessor:
         held = self._asked(connection, command, PopRequest.from_fields(command.fields))
         return self._run(held, is_first=True)
 
-    @answers(RequestCode.PEEK_MESSAGE, needs=CONSUME)
-    def peek(self, connection: Connection, command: Command) -> Answer:
-        """Messages that a pop would find. They are not handed out."""
-        request = PopRequest.of_looking(command.fields)
-        self._check(request)
-        body, rest = self._pops.peek(request)
-        code, remark = (ResponseCode.SUCCESS, "FOUND") if body else (ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE")
-        fields = PopResponse(0, 0, 0, rest).to_fields()
-        return Command.response(command, code, fields=fields, body=body, remark=remark)
-
     @answers(RequestCode.NOTIFICATION, needs=CONSUME)
     def notify(self, connection: Connection, command: Command) -> Answer:
         """Say when there is a message, or when the time of the request is over."""
@@ -107,14 +95,6 @@ class PopProcessor:
         held = _Held(connection, command, request, self._check(request), topic=request.topic, place=place)
         held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST)
         return held
-
-    @answers(RequestCode.POLLING_INFO, needs=(on_topic("Get"), on_group("Get")))
-    def polling_info(self, connection: Connection, command: Command) -> Answer:
-        """How many pops of exactly this group, topic and queue id are held."""
-        request = PopRequest.of_looking(command.fields)
-        self._check(request)
-        waiting = self.held.by_topic.get(request.topic, {}).get(_Place(request.group, request.queue_id), ())
-        return {"pollingNum": str(len(waiting))}
 
     @answers(RequestCode.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def ack(self, request: AckRequest) -> Answer:

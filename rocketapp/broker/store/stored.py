@@ -45,12 +45,8 @@ class Stored(NamedTuple):
 
     @property
     def is_queued(self) -> bool:
-        return is_queued(self.sys_flag)
-
-
-def is_queued(sys_flag: int) -> bool:
-    """False for prepared and rolled-back transaction records, which are logged but not shown to consumers."""
-    return not sys_flag & TRANSACTION_PREPARED
+        """False for prepared and rolled-back transaction records, which are logged but not shown to consumers."""
+        return not self.sys_flag & TRANSACTION_PREPARED
 
 
 def blank_at(data: bytes, at: int) -> int:

@@ -1,7 +1,7 @@
 """Messages that a broker hands out and hides from others for a while, until they are acknowledged.
 
-Codes: POP_MESSAGE 200050, ACK_MESSAGE 200051, PEEK_MESSAGE 200052, CHANGE_MESSAGE_INVISIBLETIME 200053,
-NOTIFICATION 200054, POLLING_INFO 200055, BATCH_ACK_MESSAGE 200151.
+Codes: POP_MESSAGE 200050, ACK_MESSAGE 200051, CHANGE_MESSAGE_INVISIBLETIME 200053, NOTIFICATION 200054,
+BATCH_ACK_MESSAGE 200151.
 Java: PopMessageRequestHeader, PopMessageResponseHeader, AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader,
 BatchAckMessageRequestBody, ExtraInfoUtil. These codes do not fit into a binary header.
 """
