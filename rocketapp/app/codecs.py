@@ -58,7 +58,7 @@ def class_of(kind: Any) -> Any:
 Decode = Callable[[bytes], Any]
 
 
-class UnfitTypeError(Exception):
+class UnfitTypeError(TypeError):
     """Why a type that looks like a payload cannot be one."""
 
 

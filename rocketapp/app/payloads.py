@@ -245,11 +245,8 @@ class Payloads:
 
         Raises TypeError for a type that no body becomes, ValueError for a content type without a codec for it.
         """
-        try:
-            if not self.takes(kind):
-                raise TypeError(f"{name_of_type(kind)} is not one of the types that a body can become")
-        except UnfitTypeError as error:
-            raise TypeError(str(error)) from error
+        if not self.takes(kind):
+            raise TypeError(f"{name_of_type(kind)} is not one of the types that a body can become")
         return self.getter(kind, content_type)
 
     def getter(

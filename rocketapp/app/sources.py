@@ -8,7 +8,6 @@ dynaconf is imported only when there is something to read.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager
 from pathlib import Path
@@ -161,10 +160,7 @@ def _read_file(file: str | None) -> _File | None:
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
-        line = re.search(r"line (\d+)", str(error))
-        # "at end of document" has no number: the last line is where it stopped making sense.
-        number = line.group(1) if line else str(text.rstrip("\n").count("\n") + 1)
-        raise ConfigError(f"{path}:{number}", f"is not TOML: {error}") from error
+        raise ConfigError(str(path), f"is not TOML: {error}") from error  # which says the line
 
 
 def _from_file(file: _File, layers: _Layers, environment: str, known: Tables) -> Iterator[Given]:

@@ -61,7 +61,7 @@ CASES = {
     "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),
     "out of bounds": ("run app --settings bounds.toml", ["bounds.toml", "consumer.pull_batch_size", "least, 1"]),
     "wrong type": ("run app --settings type.toml", ["type.toml", "app.drain_timeout"]),
-    "no TOML": ("run app --settings broken.toml", ["broken.toml:1"]),
+    "no TOML": ("run app --settings broken.toml", ["broken.toml: is not TOML", "line 1"]),
     "unknown table": ("run app --settings table.toml", ["table.toml", "consumers", "consumer"]),
     "missing settings": ("run app --settings nowhere.toml", ["nowhere.toml"]),
     "unknown option": ("run app --worker 2", ["--worker", "--workers"]),

@@ -191,10 +191,17 @@ def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str,
 
 
 @pytest.mark.parametrize(
-    ("text", "line"), [("[app]\ngroup =\n", 2), ("[app\n", 1), ("[app]\n[app]\n", 2), ('a = "', 1)]
+    ("text", "where"),
+    [
+        ("[app]\ngroup =\n", "at line 2, column 8"),
+        ("[app\n", "at line 1, column 5"),
+        ("[app]\n[app]\n", "at line 2, column 5"),
+        ('a = "', "at end of document"),
+    ],
 )
-def test_broken_toml_names_its_line(directory: Path, text: str, line: int) -> None:
-    assert refused(text).startswith(f"settings.toml:{line}: is not TOML: ")
+def test_broken_toml_names_its_line(directory: Path, text: str, where: str) -> None:
+    assert refused(text).startswith("settings.toml: is not TOML: ")
+    assert where in refused(text)
 
 
 def test_a_file_that_cannot_be_read_says_why(directory: Path) -> None:
