@@ -82,9 +82,8 @@ class BrokerTable:
 
     def is_known(self, host: str) -> bool:
         """Whether a slave of the broker of this process has registered from this host."""
-        ours = {broker.broker_name for broker in self._own.brokers()}
         return any(
-            name in ours and split_address(known.connection.peer)[0] == host
+            self._is_ours(name) and split_address(known.connection.peer)[0] == host
             for (name, _), known in self._alive().items()
         )
 

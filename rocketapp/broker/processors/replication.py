@@ -41,7 +41,6 @@ class ReplicationProcessor:
         """`master`: its slaves; None at a slave. `address`: where the log is copied."""
         self._address = address
         self._core, self._master, self._flusher = core, master, flusher
-        self._version = 0
 
     async def _copied_to(self, connection: Connection, body: bytes) -> bytes:
         """The answer that describes the log as it is now, when the slaves of the host that asks have it."""
@@ -65,9 +64,8 @@ class ReplicationProcessor:
         progress = self._core.timers.progress
         if progress is None:
             return self._copied_to(connection, b"")
-        self._version += 1
         done = progress.done_ms, progress.first, progress.read_to
-        return self._copied_to(connection, encode_timer_checkpoint(*done, self._version, self._core.now_ms()))
+        return self._copied_to(connection, encode_timer_checkpoint(*done, self._core.now_ms()))
 
     @answers(RequestCode.GET_BROKER_HA_STATUS, needs=SEE_CLUSTER)
     def _status(self, connection: Connection, command: Command) -> Answer:

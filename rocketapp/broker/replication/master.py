@@ -65,7 +65,6 @@ class Master:
         await self._tasks.close()
         if self._listening is not None:
             self._listening.close()
-            self._listening = None
         self._thread.shutdown()
 
     def flushed(self) -> None:

@@ -21,12 +21,12 @@ _CHECKPOINT = struct.Struct(">qqqqqqq")
 LOG_ADDRESS = "masterHaAddress"
 
 
-def encode_timer_checkpoint(done_ms: int, first: int, read_to: int, version: int, version_ms: int) -> bytes:
+def encode_timer_checkpoint(done_ms: int, first: int, read_to: int, version_ms: int) -> bytes:
     """Timers that were due before `done_ms` are delivered, as far as their queue was read: up to `read_to`.
 
-    `first`: the offset of the first one that waits. The version is that of the checkpoint, and when it was made.
+    `first`: the offset of the first one that waits. The version is the time when the checkpoint was made.
     """
-    return _CHECKPOINT.pack(done_ms, 0, first, read_to, 0, version_ms, version)
+    return _CHECKPOINT.pack(done_ms, 0, first, read_to, 0, version_ms, version_ms)
 
 
 def decode_timer_checkpoint(body: bytes) -> tuple[int, int]:

@@ -37,8 +37,8 @@ def test_the_last_whole_report_counts_wherever_they_are_cut(ends: list[int], dat
 
 
 def test_a_timer_checkpoint_is_javas() -> None:
-    body = encode_timer_checkpoint(7000, 3, 5, 2, 9000)
-    assert [int.from_bytes(body[at : at + 8]) for at in range(0, 56, 8)] == [7000, 0, 3, 5, 0, 9000, 2]
+    body = encode_timer_checkpoint(7000, 3, 5, 9000)
+    assert [int.from_bytes(body[at : at + 8]) for at in range(0, 56, 8)] == [7000, 0, 3, 5, 0, 9000, 9000]
     assert decode_timer_checkpoint(body) == (7000, 5)
 
 
