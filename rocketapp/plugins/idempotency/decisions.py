@@ -82,8 +82,6 @@ class Marks:
         self._running: dict[str, tuple[str, float]] = {}
         # Not a dict: the first key of one whose front was deleted is found behind all those that were deleted.
         self._done: OrderedDict[str, float] = OrderedDict()
-        self.forgotten: int = 0
-        """Done marks that were dropped before they had expired."""
 
     def __len__(self) -> int:
         return len(self._running) + len(self._done)
@@ -108,7 +106,7 @@ class Marks:
         self._done.pop(key, None)
         self._done[key] = now + expiry
         if len(self._done) > self._most:
-            self.forgotten += self._done.popitem(last=False)[1] > now
+            self._done.popitem(last=False)
 
     def release(self, claim: Claim) -> None:
         """Remove the mark of this holder."""
