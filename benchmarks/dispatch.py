@@ -84,12 +84,9 @@ def _way(options: dict[str, Any], count: int, journal: Journal) -> Mode:
     return Modes(mode_context(handlers, journal=journal)).of("topic")
 
 
-_NONE: Any = None
-
-
 async def _measure(options: dict[str, Any], handlers: int, pulls: int, journal: Journal, *, decodes: bool) -> float:
     mode, queue, chance = _way(options, handlers, journal), ProcessQueue[Message](QUEUE, 0), Random(handlers)
-    delivery = mode.open(queue, _Lock(), _NONE)
+    delivery = mode.open(queue, _Lock())
     wait = 0.0 if options.get("is_async", True) else 0.0005
     spent, count = 0.0, 0
     for at in range(-pulls // 8, pulls, AT_ONCE):  # the first ones warm up

@@ -32,7 +32,6 @@ REASONS = (
     " (concurrency ",
     " has been running for ",
     " and has pulled nothing",
-    "which wait for the next call of ",
     " may have ended a process: ",
     " handles one such message at a time",
     "paused: ",

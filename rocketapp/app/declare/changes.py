@@ -102,11 +102,9 @@ def _limits(one: Subscription) -> set[str]:
     kind, found = kind_of(one), {"concurrency", "queue_max_bytes"}
     if kind is POPPED:
         found |= _OF_POPS
-    elif kind is POLLED:  # its queues hold what their next call gets
-        found |= {"pull_interval", "pull_batch_size"}
     else:
         found |= _OF_PULLS
-    if kind is ORDERLY:  # its messages end in their order
+    if kind in (ORDERLY, POLLED):  # its messages end in their order
         found.discard("queue_max_span")
     declared = {"rate": one.rate, "batch": one.batch}
     return found | {name for name, said in declared.items() if said is not None}

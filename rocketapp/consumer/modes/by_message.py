@@ -65,7 +65,6 @@ class MessageMode(Mode):
         self,
         process_queue: ProcessQueue[Message],
         lock: QueueLock | None = None,
-        _flow: object = None,
         *,
         new_acks: NewAcks | None = None,
     ) -> MessageDelivery:

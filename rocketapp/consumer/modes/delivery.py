@@ -20,7 +20,6 @@ from rocketapp.consumer.handler import Handler, messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.by_offset import FailedMessages, Prompt, SentBack
-from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.retry.attempts import FailedAttempts
@@ -144,8 +143,8 @@ class Mode(ABC):
         self.callers: Callers = context.callers
 
     @abstractmethod
-    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None, flow: QueueFlow, /) -> Delivery:
-        """The delivery of a new session; `lock` is given when the mode needs one. `flow` says when it is full."""
+    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None = None, /) -> Delivery:
+        """The delivery of a new session; `lock` is given when the mode needs one."""
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """How much each of its queues may pull ahead of its handlers.

@@ -4,7 +4,7 @@ What a call has pulled is done when it returns. When it fails, nothing of it is 
 messages. Under the lock of the queue two calls never overlap in the group; when its lease is over, nothing starts or is
 acknowledged before the lock is certain again.
 
-Pulls go on until a queue holds what its handler took the last time, and beyond that while a call asks for more.
+Between calls a queue holds messages for the next one, up to its limits: a call can have no more.
 
 A call is one item of a line, a batch to which the handler adds what it pulls: so its lease, its drain, pause and probe,
 concurrency, threads and cancellation are those of messages in order. What is decided here is when the next call is due,
@@ -29,7 +29,6 @@ from rocketapp.consumer.modes.delivery import ModeContext, QueueLock
 from rocketapp.consumer.modes.lines import LineRun
 from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.consumer.modes.sink import decode_wanted
-from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.retry.redelivery import count_retry
 from rocketapp.consumer.workers.caller import Caller
@@ -38,14 +37,12 @@ from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Outcome, outcomes_by_message
 from rocketapp.model.subscription import Subscription
-from rocketapp.state.flow_control import FLOW_PATIENCE, REOPEN, QueueLimits
+from rocketapp.state.flow_control import FLOW_PATIENCE, QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.user_line import file_of, log_traceback
 from rocketapp.wire.record import Message
 
-_USUAL = 32
-"""Messages that a queue holds for its first call."""
 _ANSWER_TIME = 1.0
 """Seconds that a call waits for more messages: a broker that has some answers within this time."""
 
@@ -63,18 +60,19 @@ class PolledMode(MessageMode):
 
     def _begin(self, batch: PolledBatch) -> object:
         """Call the handler, in a thread if it is a sync one."""
-        batch.begins(is_probe=self.caller.is_probed)
+        batch.begins()
         return self.handler.call(batch)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """Before the first call. No span: calls of a queue follow one another."""
-        return QueueLimits(_USUAL, config.queue_max_bytes, None)
+        """A queue that has reached them waits for its next call, which is no fault."""
+        every = self.handler.subscription.every or 0.0
+        return replace(super().limits(config), patience=every + FLOW_PATIENCE)
 
     def open(  # type: ignore[override]
-        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow
+        self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None
     ) -> PolledDelivery:
         """The delivery of a new session under this lock."""
-        return PolledDelivery(process_queue, lock, flow, self)
+        return PolledDelivery(process_queue, lock, self)
 
 
 class PolledBatch(list[Message]):
@@ -89,16 +87,14 @@ class PolledBatch(list[Message]):
         """Seconds from the end of this call to the next one; None: as declared."""
         self.started: float = self.loop.time()
         """When the handler was called; before that, when it was due."""
-        self.probes: bool = False
-        """It was started for a probe: it may pull as long as no pause begins or ends."""
         self.is_over: bool = False
         """The call has ended."""
         self.around_pull: Callable[[Awaitable[list[Message]]], Awaitable[list[Message]]] | None = None
         """Set by what stands around the handler: awaits each pull of the call, and returns what it brought."""
 
-    def begins(self, *, is_probe: bool) -> None:
+    def begins(self) -> None:
         """The handler is called now, perhaps in a thread."""
-        self.probes, self.started = is_probe, self.loop.time()
+        self.started = self.loop.time()
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(self.delivery.began, self)
 
@@ -126,21 +122,15 @@ class PolledBatch(list[Message]):
 class PolledDelivery(MessageDelivery):
     """One session of one queue: what was pulled waits for the next call, and its calls are a line of batches."""
 
-    def __init__(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, flow: QueueFlow, mode: PolledMode
-    ) -> None:
-        """`flow`: it is told how much the queue may hold."""
+    def __init__(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, mode: PolledMode) -> None:
         super().__init__(process_queue, lock, mode, mode.context.new_acks)
-        self._flow, self._handler, self._member = flow, mode.handler, mode.context.member
+        self._handler, self._member = mode.handler, mode.context.member
         self._call = self._taker(mode.caller)
         self._waiting: deque[Message] = deque()
         """Messages that no call has taken."""
         self._changed = asyncio.Event()
         """Messages came, or the delivery was ended."""
-        self._usual = _USUAL
-        """Messages that are held for the next call."""
         self._every = mode.handler.subscription.every or 0.0
-        self._hold_at_most(self._usual)
         line = self._new_line(0)
         self._do(line, self._next_call(line, 0.0))
 
@@ -158,14 +148,9 @@ class PolledDelivery(MessageDelivery):
 
     async def take(self, batch: PolledBatch, most: int) -> list[Message]:
         """Give the call messages: what there is, or what comes within a moment."""
-        started, limit = self._loop.time(), len(batch) + len(self._waiting)
-        since = started if limit >= REOPEN * self._usual else None
-        if len(self._waiting) < most:
-            # Twice as much: a queue that has stopped goes on when it holds less than its limit.
-            self._hold_at_most(2 * (limit + most))
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(started + _ANSWER_TIME):
-                while len(self._waiting) < most and self._may_pull(batch) and not self._is_at_end(since):
+            async with asyncio.timeout(_ANSWER_TIME):
+                while len(self._waiting) < most and self._may_pull(batch) and not self._is_at_end():
                     self._changed.clear()
                     await self._changed.wait()
         if not self._may_pull(batch):
@@ -178,22 +163,20 @@ class PolledDelivery(MessageDelivery):
         return found
 
     def _may_pull(self, batch: PolledBatch) -> bool:
-        """Whether this call may be given messages: not when the queue is given up, or its topic is paused."""
+        """Whether this call may be given messages: not when the queue is given up, or its topic is paused.
+
+        A probe may pull as long as no pause begins or ends.
+        """
         caller = self._call.caller
-        is_paused = caller.is_paused and not (batch.probes and caller.is_probed)
+        is_paused = caller.is_paused and caller.probed is not batch
         return not (self._ended.done() or self.is_void or is_paused)
 
-    def _is_at_end(self, since: float | None) -> bool:
-        """Whether the broker had nothing more in its last answer; `since`: only an answer after that counts."""
+    def _is_at_end(self) -> bool:
+        """Whether the broker had nothing more in its last answer, or the queue holds as much as it may."""
         queue = self._process_queue
-        if queue.broker_end is None or (since is not None and queue.answered_at <= since):
-            return False
-        return queue.end_offset >= queue.broker_end
-
-    def _hold_at_most(self, messages: int) -> None:
-        if not self._process_queue.closed:
-            told = f"which wait for the next call of {self._handler.name}, every {self._every:g} s"
-            self._flow.hold_at_most(messages, told, patience=self._every + FLOW_PATIENCE)
+        if len(queue) >= self._member.limits.of(self.queue.topic).queue_max_messages:
+            return True
+        return queue.broker_end is not None and queue.end_offset >= queue.broker_end
 
     # The end.
 
@@ -256,8 +239,6 @@ class PolledDelivery(MessageDelivery):
             taker.acks.done_all(item)
         else:
             self._failed(item, result, failure)
-        self._usual = max(_USUAL, len(item))
-        self._hold_at_most(max(self._usual, len(self._process_queue)))
         after = item.next_after
         if after is None:
             after = max(0.0, item.started + self._every - self._loop.time())

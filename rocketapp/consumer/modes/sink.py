@@ -194,7 +194,7 @@ class SinkMode(Mode):
         except Exception as error:
             raise PluginError(self.sink.plugin, f"{type(error).__name__}: {error}") from error
 
-    def open(self, process_queue: ProcessQueue[Any], _lock: object = None, _flow: object = None) -> WriterDelivery:
+    def open(self, process_queue: ProcessQueue[Any], _lock: object = None) -> WriterDelivery:
         """The delivery of a new session."""
         return WriterDelivery(process_queue, self)
 

@@ -9,8 +9,6 @@ budget.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from typing import Any
 
 from rocketapp.consumer.blocked import CONSEQUENCE, OF_PAUSE, Text
 from rocketapp.consumer.member import Member
@@ -121,8 +119,6 @@ class QueueFlow:
         """It is blocked, apart from a pause."""
         self._whole = limits
         """Before they are divided among the queues of the topic."""
-        self._own: dict[str, Any] = {}
-        """What `hold_at_most` has said, which another change leaves alone."""
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
@@ -194,8 +190,8 @@ class QueueFlow:
         return self._limits.reason(self._queue) or reason
 
     def change(self, limits: QueueLimits) -> None:
-        """Other limits hold from now on, but for what `hold_at_most` has said."""
-        self._whole = replace(limits, **self._own)
+        """Other limits hold from now on."""
+        self._whole = limits
         self.look_again()
 
     @property
@@ -206,11 +202,6 @@ class QueueFlow:
     def _has_no_limits(self) -> bool:
         """What a retry queue holds of a paused topic must not stop the messages of others: the budget limits it."""
         return self._is_of_retries and self._pauses.are_any
-
-    def hold_at_most(self, messages: int, told: str, *, patience: float) -> None:
-        """Another limit of messages holds from now on; `told`: what it comes from, in words."""
-        self._own = {"max_messages": messages, "limit_told": told, "patience": patience}
-        self.change(self._whole)
 
     async def room(self) -> None:
         """Wait until the next pull may be sent; room for its answer is reserved then."""

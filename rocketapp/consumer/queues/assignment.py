@@ -182,7 +182,7 @@ class Assignment(Owned):
         limits = self._mode.limits(member.limits.of(self.queue.topic))
         flow = self._flow_control.open(member, process_queue, limits)
         try:
-            delivery = self._mode.open(process_queue, lock, flow)
+            delivery = self._mode.open(process_queue, lock)
         except BaseException:
             flow.close()  # the limits of a topic are divided among the queues that are open
             raise

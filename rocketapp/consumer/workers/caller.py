@@ -69,8 +69,8 @@ class Caller:
         self._timer: asyncio.TimerHandle | None = None
         self._probe: deque[None] = deque()
         """Holds something when one message may start although its topic is paused."""
-        self.is_probed: bool = False
-        """One was started so in this pause."""
+        self.probed: Any = None
+        """What was started so last, until a pause begins or ends."""
         self._pauses, self._topic = pauses, about.topic
         self.is_paused: bool = pauses.is_paused(self._topic)
         """Nothing more may start, apart from a probe."""
@@ -156,15 +156,15 @@ class Caller:
                 if tokens is not None:
                     tokens.spend(-len(messages_of(item)))
                 return False
-            self.is_probed = True
+            self.probed = item
         return True
 
     def not_started(self, item: Any) -> None:
         """It was not started although it might, and uses up nothing."""
         if self._tokens is not None:
             self._tokens.spend(-len(messages_of(item)))
-        if self.is_probed:
-            self.is_probed = False
+        if self.probed is item:
+            self.probed = None
             self._probe.append(None)
 
     def ask_for_probe(self) -> None:
@@ -219,7 +219,7 @@ class Caller:
     def _pauses_changed(self) -> None:
         self.is_paused = self._pauses.is_paused(self._topic)
         self._probe.clear()
-        self.is_probed = False
+        self.probed = None
         self._look()
         if self.runs or self.mixed:
             if self.is_paused:

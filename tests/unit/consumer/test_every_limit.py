@@ -30,7 +30,7 @@ WAYS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "broadcast": ({"broadcast": True}, PULLED),
     "orderly": ({"orderly": True}, PULLED - {"queue_max_span"}),
     "keyed": ({"order_by": lambda message: message.body}, PULLED - {"batch"}),
-    "polled": ({"every": 0.5}, {"concurrency", "queue_max_bytes", "pull_interval", "pull_batch_size"}),
+    "polled": ({"every": 0.5}, PULLED - {"queue_max_span", "rate", "batch"}),
     "popped": ({"mode": "pop"}, POPS | {"concurrency", "rate", "batch", "queue_max_bytes"}),
 }
 """How its handler is declared, and the limits that it has."""

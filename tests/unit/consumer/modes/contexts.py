@@ -104,7 +104,7 @@ class DeadLetters:
 def opened(mode: Mode, queue: MessageQueue, *messages: Message) -> tuple[ProcessQueue[Message], Any]:
     """A session that has pulled these messages: its process queue and its delivery."""
     process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-    delivery = mode.open(process_queue, ScriptedLock(), cast(Any, None))
+    delivery = mode.open(process_queue, ScriptedLock())
     process_queue.put(messages)
     delivery.deliver(messages)
     return process_queue, delivery

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.event import LoopFailed, QueueBlocked
 from rocketapp.model.names import dlq_topic
+from rocketapp.model.snapshot import HandlerStats
+from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Message
@@ -31,17 +33,45 @@ async def _pulls_nothing(one: Any) -> None: ...
 
 
 @in_virtual_time
-async def test_a_queue_that_waits_for_its_next_call_does_not_stand_still_after_a_change_of_limits() -> None:
+async def test_a_full_queue_that_waits_for_its_next_call_is_reported_when_that_is_late() -> None:
     cluster = FakeCluster()
     await cluster.start()
     (queue,) = cluster.create("topic")
     member = await cluster.member(consumed(_pulls_nothing, every=600.0)).start()
     await asyncio.sleep(1)
-    member.consumer.adjust({"topic": {"pull_batch_size": 16}})
-    cluster.send_many(queue, 50)
+    member.consumer.adjust({"topic": {"queue_max_messages": 32}})
+    cluster.send_many(queue, 32)
     await asyncio.sleep(60)
     assert member.events.of(QueueBlocked) == []
-    assert "which wait for the next call of handler" in member.consumer.snapshot().blocked[queue]
+    reason = "flow control: 32 unfinished messages, limit queue_max_messages 32"
+    assert member.consumer.snapshot().blocked[queue] == reason
+    await asyncio.sleep(600)
+    (told,) = member.events.of(QueueBlocked)
+    assert told.reason == reason  # type: ignore[attr-defined]
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_call_gets_what_its_queue_may_hold_and_does_not_wait_for_more() -> None:
+    taken: list[tuple[int, float]] = []
+
+    async def pulls_all(one: Any) -> None:
+        while messages := await one.take(40):
+            taken.append((len(messages), round(loop.time() - began, 1)))
+
+    cluster, loop = FakeCluster(), asyncio.get_running_loop()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 150)
+    config = ConsumerConfig(subscription_check="off", queue_max_messages=64)
+    began = loop.time()
+    member = await cluster.member(consumed(pulls_all, every=20.0), config=config).start()
+    await asyncio.sleep(50)
+    first = sum(count for count, at in taken if at == 0.0)
+    assert 64 <= first < 96
+    assert [at for _, at in taken if at not in (0.0, 20.0)] == []
+    assert sum(count for count, _ in taken) == 150
     await member.stop()
     await cluster.stop()
 
@@ -129,8 +159,7 @@ async def test_a_queue_is_given_back_at_once_while_it_is_uncertain_whether_its_l
         lock.suspend()
 
     mode = Modes(mode_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
-    flow = cast("Any", SimpleNamespace(hold_at_most=lambda *_, **__: None))
-    delivery = mode.open(ProcessQueue(QUEUE, 0), lock, flow)
+    delivery = mode.open(ProcessQueue(QUEUE, 0), lock)
     await asyncio.sleep(1)
     delivery.end()
     async with asyncio.timeout(1):
@@ -148,12 +177,11 @@ async def test_a_queue_whose_lock_was_lost_during_a_call_is_polled_in_its_next_s
         lock.suspend()
 
     mode = Modes(mode_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
-    flow = cast("Any", SimpleNamespace(hold_at_most=lambda *_, **__: None))
     for _ in range(2):
         lock = ScriptedLock()
         taken.clear()
         process_queue = ProcessQueue[Message](QUEUE, 0)
-        delivery = mode.open(process_queue, lock, flow)
+        delivery = mode.open(process_queue, lock)
         process_queue.put([message(0)])
         delivery.deliver([message(0)])
         await eventually(lambda: taken == [0])
@@ -161,4 +189,31 @@ async def test_a_queue_whose_lock_was_lost_during_a_call_is_polled_in_its_next_s
         await delivery.over
         await delivery.drained()
         assert process_queue.commit_offset == 0
+    await mode.callers.stop()
+
+
+@in_virtual_time
+async def test_a_probe_that_still_runs_when_the_next_one_begins_pulls_no_more() -> None:
+    goes_on, taken = asyncio.Event(), list[tuple[int, int]]()
+
+    async def pulls_later(batch: Any) -> None:
+        taken.append((batch.queue.queue_id, len(await batch.take(1))))
+        await goes_on.wait()
+        taken.append((batch.queue.queue_id, len(await batch.take(1))))
+
+    context = mode_context([Handler(subscription(every=5.0, concurrency=2), pulls_later)])
+    mode, pauses = Modes(context).of("topic"), context.member.pauses
+    pauses.pause("topic", "breaker")
+    for number in range(2):
+        queue = QUEUE._replace(queue_id=number)
+        process_queue = ProcessQueue[Message](queue, 0)
+        delivery: Any = mode.open(process_queue, ScriptedLock())
+        delivery.deliver(process_queue.put([message(offset, queue=queue) for offset in range(2)]))
+        await asyncio.sleep(1)
+        pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))
+        await eventually(lambda: len(taken) == number + 1)  # noqa: B023 - it is waited for in this turn
+    goes_on.set()
+    await eventually(lambda: len(taken) == 4)
+    assert sorted(taken[:2]) == [(0, 1), (1, 1)]
+    assert sorted(taken[2:]) == [(0, 0), (1, 1)]
     await mode.callers.stop()

@@ -32,7 +32,7 @@ class Probed:
         self.pauses = context.member.pauses
         self.mode = Modes(context).of("topic")
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-        self.delivery = self.mode.open(self.queue, ScriptedLock(), None)  # type: ignore[arg-type]
+        self.delivery = self.mode.open(self.queue, ScriptedLock())
 
     def pull(self, *offsets: int) -> None:
         self.delivery.deliver(self.queue.put([message(offset) for offset in offsets]))
