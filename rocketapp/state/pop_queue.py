@@ -11,7 +11,6 @@ No clock: times come in, those of the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
 from typing import TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
@@ -215,21 +214,3 @@ class PopQueue(ProcessQueue[M]):
             self.size -= message.size
             if self._watchers:
                 self._tell()
-
-
-class RetryTimes:
-    """When messages come again that we have hidden until then."""
-
-    def __init__(self) -> None:
-        self._times: list[float] = []
-
-    def add(self, at: float) -> None:
-        """A message comes again at this time, or up to LATE seconds later."""
-        heappush(self._times, at)
-
-    def next(self, now: float) -> float | None:
-        """Seconds until a broker has the next one, if it has not yet; None when none is expected."""
-        times = self._times
-        while times and times[0] + LATE < now:
-            heappop(times)  # it has come, or another member has got it
-        return max(0.0, times[0] - now) if times else None

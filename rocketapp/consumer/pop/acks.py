@@ -22,7 +22,7 @@ from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
-from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
+from rocketapp.state.pop_queue import LATE, HandOut, PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure, retry_level, seconds_of
 from rocketapp.tasks import is_set_by
@@ -89,8 +89,6 @@ class PopAcks:
         """What is in flight."""
         self._takes_batches = True
         self._sending: list[Acks] = []
-        self.retries: RetryTimes = RetryTimes()
-        """When messages that we have failed on come again."""
         self._name = f"hide messages of {queue}"
         self._shortest = inf
         """The shortest time for which messages were hidden."""
@@ -185,6 +183,11 @@ class PopAcks:
 
     # What is hidden for another time.
 
+    @property
+    def expects_retries(self) -> bool:
+        """Whether messages come again that this member has failed on, or may: some are in flight."""
+        return len(self.queue) > 0 or self._loop.time() < self._redelivery.due_until
+
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
         await self._member.repeat(self._hide_anew, self._name, _AGAIN)
@@ -217,9 +220,7 @@ class PopAcks:
         delay = seconds_of(level)
 
         def hidden() -> None:
-            at = self._loop.time() + delay
-            self.retries.add(at)
-            redelivery.may_come_until(at + LATE)
+            redelivery.may_come_until(self._loop.time() + delay + LATE)
             count_retry(self._member, handler, message, failure, delay)
 
         self._start(_Change(message, delay, is_last=True, when_hidden=hidden))

@@ -30,7 +30,7 @@ from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest, PopRes
 _ANSWER_TIME = 1.0
 """Seconds after which a request that was not answered is held by a broker that has nothing."""
 _SHORT_HOLD = 1.0
-"""Seconds that a broker may hold a request at least, when messages are about to come again."""
+"""Seconds that a broker may hold a request while messages may come again: it wakes none for them."""
 _ANSWER_LATE = 10.0
 """Seconds that an answer may be late (Java: the same)."""
 _KNOWS_SUSPEND = 513
@@ -55,7 +55,7 @@ class Popper:
     """Asks one broker for messages of one topic, for as long as it is owned."""
 
     def __init__(self, member: Member, acks: PopAcks, delivery: PopDelivery, flow: QueueFlow) -> None:
-        """`acks` knows what is in flight, and when messages that we have failed on come again."""
+        """`acks` knows what is in flight, and whether messages that we have failed on come again."""
         self._member, self._acks, self._delivery, self._flow = member, acks, delivery, flow
         self._queue, self._about = acks.queue, acks.queue.message_queue
         self._loop = asyncio.get_running_loop()
@@ -144,13 +144,9 @@ class Popper:
         self._flow.moves()
 
     def _hold(self) -> float:
-        """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left.
-
-        It wakes no request for a message that comes again. One in flight may fail, and come again soon.
-        """
+        """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left."""
         most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
-        wait = 0.0 if len(self._queue) else self._acks.retries.next(self._loop.time())
-        return most if wait is None else min(most, max(wait, _SHORT_HOLD))
+        return min(most, _SHORT_HOLD) if self._acks.expects_retries else most
 
     async def _start(self, hold: float) -> Coming:
         """`hold`: seconds that the broker may hold the request while there is nothing."""

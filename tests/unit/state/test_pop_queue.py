@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pop_queue import LATE, HandOut, PopQueue, RetryTimes
+from rocketapp.state.pop_queue import HandOut, PopQueue
 
 QUEUE = MessageQueue("orders", "broker-a", -1)
 
@@ -113,16 +113,6 @@ def test_what_comes_again_later_is_neither_in_hand_nor_acknowledged() -> None:
     queue.finish(message)
     assert (queue.unfinished(), queue.size, told, queue.holds(other)) == ([other], 100, [1], True)
     assert queue.take_acks() == []
-
-
-def test_a_message_that_comes_again_is_expected_until_a_broker_is_no_longer_late() -> None:
-    retries = RetryTimes()
-    assert retries.next(0.0) is None
-    retries.add(30.0)
-    retries.add(10.0)
-    assert [retries.next(now) for now in (0.0, 9.5, 10.0, 10.0 + LATE)] == [10.0, 0.5, 0.0, 0.0]
-    assert retries.next(10.5 + LATE) == 30.0 - 10.5 - LATE
-    assert retries.next(30.5 + LATE) is None
 
 
 def test_the_oldest_is_what_was_handed_out_first() -> None:
