@@ -31,7 +31,6 @@ from rocketapp.model.subscription import KEYED
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
 from rocketapp.state.lease import Lease
-from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable, split
@@ -39,6 +38,8 @@ from rocketapp.wire.record import Message
 
 _WHOLE_QUEUE = 0
 """Number of the line of an orderly queue."""
+_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.05
+"""Seconds until the first look whether all has ended, and the longest time between later looks."""
 
 
 class MessageMode(Mode):
@@ -87,7 +88,7 @@ class MessageDelivery:
         self._process_queue, self._lock, self._mode, self._new_acks = process_queue, lock, mode, new_acks
         self.check: Callable[[Any], Any] | None = None
         """What of an item may still start, or None if nothing may."""
-        self._context, self._callers, self._pauses = mode.context, mode.callers, mode.context.member.pauses
+        self._context, self._callers = mode.context, mode.callers
         self.lease: Lease = lock.lease if lock is not None and mode.needs_lock else Lease.endless()
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
@@ -123,11 +124,8 @@ class MessageDelivery:
         """No started message, nor dead letter without a call, lies above it, except those of lines and of free runs."""
         self._finishing: asyncio.TimerHandle | None = None
         """After the end: when no more of the messages below the highest started one are started."""
-        self._left = self._held = 0
-        """After the end: free messages that start no more, and others that at the last look were not about to start."""
-        self._unended: list[LineRun | FreeRun] = []
-        """Those of a session in order that had not ended at the last look at all of them, but for some that have."""
-        self._drained = asyncio.Event()
+        self._left = 0
+        """After the end: free messages that start no more."""
         self._table_of(self.queue.topic)
         self._is_tidied_soon, self._is_retried = False, is_retry_topic(self.queue.topic)
 
@@ -310,7 +308,6 @@ class MessageDelivery:
         """It is parked: its topic was stopped, or it starts again after a while. After the end it does not."""
         if self._ended.done():
             self._left += 1
-            self._message_ended()
             return
         run = FreeRun([(self._taker(caller), message if caller.batch is None else [message])], self, is_of_one=True)
         self._free[run] = None
@@ -438,8 +435,6 @@ class MessageDelivery:
             self._started_to = max(self._started_to, run.last_offset)
         if self.retries is not None:
             self._tidy_soon()
-        if self._ended.done():
-            self._message_ended()
 
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call failed, returned something, or ended when the lease was over."""
@@ -452,7 +447,6 @@ class MessageDelivery:
             # It rests: the queue's next owner gets it again.
             if not self._is_abandoned:  # otherwise it may just be cancelled, which is no failure
                 self._in_vain(taker, item, result, raised, is_certain=is_certain)
-            self._check_drained()
         else:
             self._uncertain.append((line, taker, item, result, raised))
             self._ask()
@@ -489,7 +483,6 @@ class MessageDelivery:
             self.start(line)
         elif not self._is_in_one_line:
             self._lines.pop(line.number, None)
-        self._check_drained()
 
     def _tidy_soon(self) -> None:
         if self._is_in_one_line:
@@ -525,7 +518,6 @@ class MessageDelivery:
         self._seen_to -= 1
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
-        self._check_drained()
 
     def fail(self, error: BaseException) -> None:
         """An error of ours: the session in order cannot go on, and its owner begins another one."""
@@ -600,7 +592,6 @@ class MessageDelivery:
             self._finish()
         else:
             self._finish_no_more()
-        self._check_drained()
 
     def _finish(self) -> None:
         highest = self._started_to
@@ -627,49 +618,26 @@ class MessageDelivery:
                 self._turn_over(line)
         for run in self._free:
             self._left += sum(len(messages_of(item)) for _, item in run.withdraw())
-        self._check_drained()
 
-    def _message_ended(self) -> None:
-        """Look at the runs only if that was the last one: an end with thousands of messages takes no look for each."""
-        if self.retries is not None or len(self._process_queue) <= self._left + self._held:
-            self._check_drained()
-
-    def _check_drained(self) -> None:
-        """After an end: nothing runs any more, and nothing is about to start."""
-        if not self._ended.done() or self._drained.is_set() or not self._is_drained():
-            return
-        self._drained.set()
-        if self.retries is not None:
-            self.retries.close()
+    async def drained(self) -> None:
+        """Returns a moment after what was started has ended, and nothing is about to start. Call `end` first."""
+        pause = _FIRST_LOOK
+        while not self._is_drained():
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_LOOK)
         for run in self.runs():
             run.items.clear()  # workers may have it still, perhaps behind one that is paused
         self._finish_no_more()
+        if self.retries is not None:
+            self.retries.close()
 
     def _is_drained(self) -> bool:
-        if self.retries is None:
-            # What is being sent back counts as well: its copy is stored before the next owner begins.
-            held = [run for run in self.runs() if not run.is_about_to_start]
-            self._held = sum(len(messages_of(item)) for run in held for _, item in list(run.items))
-            return len(self._process_queue) <= self._left + self._held
-        if self._seen_to:
-            return False
-        while self._unended and not self._unended[-1].is_under_way:
-            self._unended.pop()
-        if not self._unended:  # a paused one may have begun by a probe
-            self._unended = [run for run in self.runs() if run.is_under_way]
-        return not self._unended
-
-    async def drained(self) -> None:
-        """Returns when what was started has ended. Call `end` first."""
-        if self.retries is None:  # in order whoever has called for a message reports its end
-            self._process_queue.watch(self._message_ended)
-        self._pauses.watch(EVERY, self._check_drained)
-        try:
-            self._check_drained()
-            await self._drained.wait()
-        finally:
-            self._process_queue.unwatch(self._message_ended)
-            self._pauses.unwatch(EVERY, self._check_drained)
+        runs = self.runs()
+        if self.retries is not None:
+            return not (self._seen_to or any(run.is_under_way for run in runs))
+        # What is being sent back counts as well: its copy is stored before the next owner begins.
+        held = (item for run in runs if not run.is_about_to_start for _, item in list(run.items))
+        return len(self._process_queue) <= self._left + sum(len(messages_of(item)) for item in held)
 
     async def abandon(self) -> bool:
         """Cancel the running calls in order; whether they have ended. A thread goes on, and so may a handler."""

@@ -317,7 +317,7 @@ async def test_a_session_in_order_whose_worker_failed_is_drained(order: str) -> 
 
 @pytest.mark.parametrize("order", ["concurrent", "keyed"])
 @in_virtual_time
-async def test_an_end_with_many_parked_messages_looks_at_each_a_few_times_and_not_once_for_each_other_one(
+async def test_an_end_with_many_parked_messages_looks_at_each_now_and_then_and_not_once_for_each_other_one(
     order: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks, is_about_to_start = [0], Run.is_about_to_start
@@ -338,7 +338,7 @@ async def test_an_end_with_many_parked_messages_looks_at_each_a_few_times_and_no
     delivery.end()
     await delivery.drained()
     assert [each.offset for each in process_queue.unfinished()] == [*range(200)]
-    assert looks[0] < 10 * 300
+    assert looks[0] < 20 * 300
     await mode.callers.stop()
 
 

@@ -58,7 +58,8 @@ class Bench:
         await asyncio.sleep(20)
         self.lock.suspend()
         self.lock.decide(False)
-        await asyncio.sleep(30)
+        await self.delivery.over
+        await self.delivery.drained()
 
 
 @in_virtual_time
@@ -225,6 +226,7 @@ async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt(
     bench.begin(0, 1)
     async with asyncio.timeout(5):
         await bench.delivery.over
+        await bench.delivery.drained()
     assert bench.handler.stats == HandlerStats()
     bench.begin(0, 1)
     async with asyncio.timeout(5):
