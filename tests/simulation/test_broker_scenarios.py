@@ -50,7 +50,8 @@ async def test_while_one_of_three_brokers_is_down_the_queues_of_the_others_are_c
     await asyncio.gather(*sending)
     queues = {event.queue for event in stage.started() if facts.broker_of(event.queue) != victim.name}
     pauses = {queue: longest_pause(stage, queue, began, ended) for queue in queues}
-    assert {queue: pause for queue, pause in pauses.items() if pause > 3} == {}
+    # Without a lock, offsets are committed every 5 s for the first minute after a handover.
+    assert {queue: pause for queue, pause in pauses.items() if pause > 6} == {}
     await stage.calm(60)
     await stage.end()
 

@@ -36,9 +36,6 @@ _LOOK_AGAIN = 0.5
 """Seconds until an uncertain queue, whose broker did not answer, is looked at again."""
 _READ_BACK = 4
 """Times that a final offset is read: a pull that was still under way may carry an older one."""
-_CAREFUL_INTERVAL, _CAREFUL_SHARE = 0.1, 0.002
-"""Least seconds between two commits of a session that reads before it writes, outside the regular rounds: at all, and
-for each queue of the broker, so that many queues do not keep it busy with questions."""
 CAREFUL_FOR = 60.0
 """Seconds for which a previous owner without a lock may go on, as it does when it stops and drains."""
 # When the offset of an orderly queue is committed between the regular rounds, so that a kill repeats at most a batch.
@@ -73,14 +70,13 @@ class Session:
     """It is being given away: a successor may go on with it at any time."""
     is_telling: bool = False
     """A commit is under way: a broker may do what a pull carries before it, so nothing travels beside it."""
-    read_at: float = -inf
-    """When the offset was read last, before a commit."""
     prompted_for: float = inf
     """When it is committed between the regular rounds."""
     prompted_offset: int = 0
     """What has to be told by then."""
     careful_to: float = field(init=False)
-    """Until then the stored offset is read before ours is written: a previous owner may have written a higher one."""
+    """Until then the stored offset is read before ours is written, in the regular rounds alone: a previous owner may
+    have written a higher one."""
     confirmed: int | None = field(init=False)
     """The offset that the store is known to hold."""
     sent: int = field(init=False)
@@ -226,8 +222,6 @@ class Committer:
             return session.confirmed  # what the store holds
         now = self._loop.time()
         if now < session.careful_to:
-            if self._wants_careful_commit(session, now):
-                self.commit_soon(session)
             return None
         offset = None if session.is_telling else self._unsent(session, now)
         if offset is not None:
@@ -377,13 +371,6 @@ class Committer:
 
     # Commits.
 
-    def _wants_careful_commit(self, session: Session, now: float) -> bool:
-        """Whether there is something to commit as soon as the stored offset has been read."""
-        if self._unsent(session, now) is None:
-            return False
-        interval = max(_CAREFUL_INTERVAL, _CAREFUL_SHARE * len(self.sessions))
-        return now >= session.read_at + interval
-
     def _unsent(self, session: Session, now: float) -> int | None:
         """What may be committed now and is news; None when there is nothing."""
         process_queue, lease = session.process_queue, session.lease
@@ -398,7 +385,6 @@ class Committer:
         now = self._loop.time()
         try:
             if not session.is_ending and now < session.careful_to and self._unsent(session, now) is not None:
-                session.read_at = now
                 if not await self._is_ours(session, None, is_early=True):
                     return False
                 if session.careful_to == inf:

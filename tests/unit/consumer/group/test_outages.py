@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.model.event import Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode
@@ -50,7 +51,8 @@ def test_queues_of_other_brokers_are_consumed_and_committed_without_a_pause(orde
     async def story() -> None:
         cluster, queues = await three_brokers()
         times = Times()
-        members = [await cluster.member(consumed(times, orderly=orderly)).start() for _ in range(2)]
+        config = ConsumerConfig(subscription_check="off", commit_interval=1.0)
+        members = [await cluster.member(consumed(times, orderly=orderly), config=config).start() for _ in range(2)]
         healthy = [queue for queue in queues if queue.broker_name != SICK]
 
         async def send() -> None:
