@@ -300,10 +300,9 @@ class Brokers(GroupOffsets):
         timeout = self._config.commit_timeout if timeout is None else timeout
         await offsets.commit(connection, self._group, queue, offset, timeout)
 
-    async def max_offset(self, queue: MessageQueue, *, timeout: float | None = None, dial: bool = True) -> int:
+    async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next stored message gets."""
-        connection = await self.connection(queue.broker_name, dial=dial)
-        return await offsets.max_offset(connection, queue, self._config.commit_timeout if timeout is None else timeout)
+        return await offsets.max_offset(await self.connection(queue.broker_name), queue, self._config.commit_timeout)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""

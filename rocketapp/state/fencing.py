@@ -21,7 +21,7 @@ CONFIRMED_FOR = 60.0
 """Seconds for which a list of members is relied upon."""
 FROZEN_AFTER = 1.2
 """Seconds between two looks at the clock after which the process must have stood still, and may have lost its queues:
-less than a next owner waits before it begins (`handover.LONGEST_WAIT`)."""
+less than a next owner waits before it begins (`handover.WAIT`)."""
 
 
 class Fencing:

@@ -129,7 +129,7 @@ class Mode(ABC):
     run_on: float | None = RUN_ON
     """Seconds that running calls get when their queue goes to another living member; None: until they have ended.
 
-    Without a lock the next owner waits for `state.handover.LONGEST_WAIT` at most.
+    Without a lock the next owner waits for `state.handover.WAIT`.
     """
     new_queue: NewQueue = ProcessQueue
     """Makes the process queue of a session."""

@@ -21,6 +21,7 @@ from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.handover import WAIT
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.wire.record import Message
@@ -152,7 +153,7 @@ class Assignment(Owned):
         at_rest = True
         try:
             if self._handed_over and lock is None:
-                await starts.previous_owner_is_through(queue, self._ended)
+                await self._wait(timeout=WAIT)
                 self._handed_over = self.is_ending
             await self._commit_move()
             offset, moved = await starts.offset(queue, lock, self._ended), self._moved

@@ -50,7 +50,7 @@ _LEAST_PER_TOPIC = 0.0005
 _GRACE, _LEAST_GRACE = 0.35, 0.05
 """Seconds that all brokers get, and that others get after the first good answer.
 
-Members hear of a change that much apart, so it has to fit between `RUN_ON` and `LONGEST_WAIT` of a handover.
+Members hear of a change that much apart, so it has to fit between `RUN_ON` and `WAIT` of a handover.
 """
 
 _Question = asyncio.Task[list[str] | RocketAppError]

@@ -7,7 +7,6 @@ says, which is committed at once. Without an answer of its broker a queue is not
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable
 from functools import partial
 from typing import Any
@@ -18,10 +17,12 @@ from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.consumer.retry.attempts import FailedAttempts
-from rocketapp.errors import BrokerError, RocketAppError, TransportError
+from rocketapp.errors import BrokerError, TransportError
 from rocketapp.model.message_queue import MessageQueue, QueueStart
-from rocketapp.state.handover import LOOK_INTERVAL, MOMENT, may_begin, next_look
 from rocketapp.state.start_position import Edge, start_at
+
+_LOOK_INTERVAL = 0.25
+"""Seconds between two tries to commit where a queue goes on."""
 
 
 class Starts:
@@ -66,22 +67,6 @@ class Starts:
         lock = self._leases.want(queue)
         await _first(lock.gained, ended)
         return lock
-
-    async def previous_owner_is_through(self, queue: MessageQueue, ended: asyncio.Future[None]) -> None:
-        """Without a lock: nothing is left that another member could be working on, or it must be through by now."""
-        began = self._now()
-        while not ended.done():
-            waited = self._now() - began
-            if may_begin(waited):
-                return
-            if waited >= MOMENT:
-                # A question that fails, or takes too long, is repeated; in the end the time decides.
-                with contextlib.suppress(RocketAppError):
-                    committed = await self._store.committed(queue, timeout=LOOK_INTERVAL)
-                    end = await self._member.brokers.max_offset(queue, timeout=LOOK_INTERVAL, dial=False)
-                    if may_begin(waited, committed, end):
-                        return
-            await asyncio.wait([ended], timeout=next_look(self._now() - began))
 
     # Where.
 
@@ -149,7 +134,7 @@ class Starts:
                     return True
             except (TransportError, BrokerError) as error:
                 self._member.blocked.because(queue, f"its offset cannot be corrected: {error}", kind="offset")
-            await asyncio.wait([ended], timeout=LOOK_INTERVAL)
+            await asyncio.wait([ended], timeout=_LOOK_INTERVAL)
         return False
 
     async def _commit(self, queue: MessageQueue, offset: int, store: GroupOffsets | None = None) -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import Any, cast
 
 import pytest
 
 from rocketapp.client.calls.offsets import Committed
-from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.brokers import Brokers, GroupOffsets
+from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.handover import LONGEST_WAIT
 from tests.unit.consumer.group.test_leases import QUEUES, Locks, held
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import Events, in_virtual_time
@@ -46,30 +43,6 @@ class Young(Offsets):
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
         self.stored.append(offset)
-
-
-class OfPlugin(Offsets):
-    """A store that needs no broker."""
-
-    async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
-        return 5
-
-
-class Unreachable:
-    """A client whose broker takes a minute to say that it is not there."""
-
-    dialled = 0
-
-    def broker_address(self, name: str) -> str:
-        return "10.0.0.9:10911"
-
-    def living_connection(self, address: str) -> None:
-        return None
-
-    async def connection(self, address: str) -> None:
-        self.dialled += 1
-        await asyncio.sleep(60)
-        raise TransportError(address, "not reached")
 
 
 class NoStartOfItsOwn:
@@ -129,20 +102,3 @@ async def test_no_start_is_committed_before_a_list_of_members_names_us_after_its
     commits.fencing.confirm(queue.topic, now(), [queue.broker_name])
     assert await starts.fix(queue) == 0
     assert store.stored == [0]
-
-
-@pytest.mark.parametrize(("ends", "waits"), [(0.5, 0.5), (600.0, LONGEST_WAIT)])
-@in_virtual_time
-async def test_a_queue_whose_broker_is_away_waits_for_no_dial_until_its_owner_before_is_through(
-    ends: float, waits: float
-) -> None:
-    loop, client = asyncio.get_running_loop(), Unreachable()
-    member = member_alone()
-    member.brokers = Brokers("group", cast(Any, client), ConsumerConfig(), Random(1), member.tasks)
-    commits = Commits(member, OfPlugin(0.0))
-    starts = Starts(member, cast(Any, None), commits=commits, leases=cast(Any, None), attempts=cast(Any, None))
-    ended, began = loop.create_future(), loop.time()
-    loop.call_later(ends, ended.set_result, None)
-    await starts.previous_owner_is_through(QUEUES[0], ended)
-    assert loop.time() - began == pytest.approx(waits, abs=0.1)
-    assert not client.dialled
