@@ -87,15 +87,15 @@ class LocalOffsets(GroupOffsets):
         for number in count(self._worker):
             self._path = path = self._folder / f"worker-{number}.json"
             try:
-                owner = self._lock_or_owner(path)
+                is_ours = self._lock_file(path)
             except OSError as error:
                 self._tell(f"it cannot be locked: {_why(error)}")
                 break
-            if owner is None:
+            if is_ours:
                 break
-            others.append(f"process {owner} has {path.name}")
+            others.append(path.name)
         if others:
-            self._tell(f"used because {', '.join(others)}")
+            self._tell(f"used because another process has {', '.join(others)}")
         self._read(path)
 
     def close(self) -> None:
@@ -105,24 +105,20 @@ class LocalOffsets(GroupOffsets):
             os.close(self._lock)
             self._lock = None
 
-    def _lock_or_owner(self, path: Path) -> str | None:
-        """Lock this file: None; or the process that has it. Raises OSError."""
+    def _lock_file(self, path: Path) -> bool:
+        """Lock this file; False when another process has it. Raises OSError."""
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace")
             os.close(descriptor)
-            return owner or "unknown"
+            return False
         except OSError:
             os.close(descriptor)
             raise
         self._lock = descriptor
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        return None
+        return True
 
     def _read(self, path: Path) -> None:
         problems = []
