@@ -12,6 +12,7 @@ message of it comes before its head is done. So does a message that is quarantin
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,7 +22,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
-from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, OrderKeys, no_place
+from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, no_place
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
@@ -52,8 +53,10 @@ class MessageMode(Mode):
         super().__init__(context)
         topics = list(topics)
         self.in_order: bool = in_order
-        self.keys: OrderKeys | None = OrderKeys(context.member) if in_order and topics[0].kind is KEYED else None
-        """None: all messages of a queue are in one line, or none is."""
+        self.has_keys: bool = in_order and topics[0].kind is KEYED
+        """Otherwise all messages of a queue are in one line, or none is."""
+        self.keyless: Counter[str] = Counter()
+        """By handler its first messages that lack the property which names their key."""
         self.needs_lock: bool = in_order and not context.member.broadcast
         self.run_on: float | None = None if in_order else RUN_ON
         self.takers: dict[str, list[tuple[Caller, frozenset[str]]]] = {
@@ -75,7 +78,7 @@ class MessageMode(Mode):
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """No span where the lowest unfinished message is the only one that runs."""
         limits = super().limits(config)
-        return replace(limits, max_span=None) if self.in_order and self.keys is None else limits
+        return replace(limits, max_span=None) if self.in_order and not self.has_keys else limits
 
 
 class MessageDelivery:
@@ -92,7 +95,7 @@ class MessageDelivery:
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost. With an exception when the delivery has failed."""
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        self.has_keys: bool = mode.keys is not None
+        self.has_keys: bool = mode.has_keys
         self._is_in_one_line = mode.in_order and not self.has_keys
         self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
         in_place = RetriesInPlace(process_queue, self._ended, mode.context) if mode.in_order else None
@@ -261,10 +264,9 @@ class MessageDelivery:
             self._start_heads(list(heads.values()))
 
     def _keys_in(self, taker: Taker) -> KeysOfHandler:
-        assert self._mode.keys is not None
         keys = self._keys_of.get(id(taker))
         if keys is None:
-            keys = self._keys_of[id(taker)] = KeysOfHandler(taker, self._mode.keys)
+            keys = self._keys_of[id(taker)] = KeysOfHandler(taker, self._mode.keyless, self._context.member)
         keys.forget(self._lines, self._process_queue)
         return keys
 

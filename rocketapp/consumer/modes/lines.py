@@ -112,12 +112,15 @@ class LineRun(Run):
 class KeysOfHandler:
     """The keys of the messages of one handler in one session."""
 
-    __slots__ = ("_function", "_keys", "_subscription", "key_of", "may_share", "places")
+    __slots__ = ("_function", "_keyless", "_observe", "_subscription", "key_of", "may_share", "places")
 
-    def __init__(self, taker: Taker, keys: OrderKeys) -> None:
-        self._keys, self._subscription = keys, taker.handler.subscription
+    def __init__(self, taker: Taker, keyless: Counter[str], member: Member) -> None:
+        """`keyless`: by handler how many of its first messages, of all queues, lack the property; FIRST: need not be
+        counted any more.
+        """
+        self._keyless, self._observe, self._subscription = keyless, member.observe, taker.handler.subscription
         self._function = _key_function(self._subscription)
-        is_sought = isinstance(self._subscription.order_by, str) and not keys.is_known(self._subscription)
+        is_sought = isinstance(self._subscription.order_by, str)
         self.key_of: Callable[[Message], Hashable] = self._seen if is_sought else self._function
         """What tells the key of a message."""
         self.may_share: bool = taker.is_plain and taker.goes_with is not taker
@@ -126,10 +129,17 @@ class KeysOfHandler:
         """By key: the number of its line, or the offset of its head, which may be done."""
 
     def _seen(self, message: Message) -> Hashable:
-        key = self._function(message)
-        self._keys.saw(self._subscription, key)
-        if self._keys.is_known(self._subscription):
-            self.key_of = self._function
+        """If none of the first messages has the property, that is told once: nothing else would tell a wrong name."""
+        key, about, keyless = self._function(message), self._subscription, self._keyless
+        if key is not None:
+            keyless[about.handler_name] = FIRST
+        elif keyless[about.handler_name] < FIRST:
+            keyless[about.handler_name] += 1
+            if keyless[about.handler_name] < FIRST:
+                return key
+            name = str(about.order_by)
+            self._observe(OrderKeyMissing(about.group, about.handler_name, about.topic, name, FIRST))
+        self.key_of = self._function
         return key
 
     def forget(self, lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
@@ -154,29 +164,3 @@ def _key_function(subscription: Subscription) -> Callable[[Message], Hashable]:
         return order_by
     value_of = reader_of(order_by)
     return lambda message: value_of(message.raw_properties)
-
-
-class OrderKeys:
-    """Those of one group's handlers, over all their queues and sessions."""
-
-    def __init__(self, member: Member) -> None:
-        self._group, self._observe = member.name, member.observe
-        self._keyless: Counter[tuple[str, str]] = Counter()
-        """By topic and expression of a handler the first messages that lack its property."""
-
-    def is_known(self, about: Subscription) -> bool:
-        """Whether the property of a handler need not be looked for any more."""
-        return self._keyless[about.topic, about.expression] == FIRST
-
-    def saw(self, about: Subscription, key: Hashable) -> None:
-        """One more message of a handler has this key. If none of the first ones has the property, that is told once:
-        nothing else would tell a wrong name.
-        """
-        handler = about.topic, about.expression
-        if key is not None:
-            self._keyless[handler] = FIRST
-        elif self._keyless[handler] < FIRST:
-            self._keyless[handler] += 1
-            if self._keyless[handler] == FIRST:
-                name = str(about.order_by)
-                self._observe(OrderKeyMissing(self._group, about.handler_name, about.topic, name, FIRST))
