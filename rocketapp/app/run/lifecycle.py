@@ -176,13 +176,14 @@ class Lifecycle:
 
     def change(self, change: TopicChange) -> None:
         """Pause, resume or adjust. Raises SetupError for what cannot be. May be called from any thread."""
-        if not self._is_assembled:
-            change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
-        if isinstance(change, LimitChange):
+        if not isinstance(change, LimitChange):
+            if self._wiring is not None:
+                change.named_in(self._plans)
+            changing = partial(self._change_pauses, change)
+        elif self._is_assembled:
             changing = partial(self._adjust, change.by_group(self._plans))
         else:
-            change.named_in(self._plans)
-            changing = partial(self._change_pauses, change)
+            change.refuse("the groups of the app are not there yet: call it from on_startup functions, or later")
         if running_loop() is self.loop:
             changing()
         else:
@@ -322,6 +323,9 @@ class Lifecycle:
             await client.check_keys()
 
     def _change_pauses(self, change: TopicChange) -> None:
+        if not self._is_assembled:  # an operator may be earlier than the cluster
+            declared_of(self._app).pauses.append(change)
+            return
         for index, topic in change.named_in(self._plans):
             if change.kind == "pause":
                 self._consumers[index].pause(topic.topic, change.reason or DEFAULT_REASON)

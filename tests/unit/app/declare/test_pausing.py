@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
 
 from rocketapp import Message, RocketApp, SetupError
-from tests.unit.app.parts import Diary, container_of, lifecycle_of
+from tests.unit.app.parts import Diary, NotedClient, container_of, lifecycle_of
 
 
-def app_of() -> RocketApp:
-    app = RocketApp("shop", container=container_of(Diary()))
+def app_of(diary: Diary | None = None) -> RocketApp:
+    app = RocketApp("shop", container=container_of(diary or Diary()))
 
     @app.subscribe("orders")
     @app.subscribe("stock", group="reports")
@@ -85,4 +86,23 @@ async def test_a_topic_of_one_of_two_clusters_is_paused_resumed_and_adjusted_alo
     ]
     with pytest.raises(SetupError, match="the topic 'stock' in cluster 'eu': known are orders"):
         app.pause("stock", cluster="eu")
+    await lifecycle.stop(asyncio.Event())
+
+
+async def test_a_pause_that_comes_while_the_app_connects_holds_before_anything_is_consumed() -> None:
+    diary = Diary()
+    app = app_of(diary)
+
+    class Connecting(NotedClient):
+        async def start(self) -> None:
+            app.pause("stock", "moving")
+            await asyncio.to_thread(app.pause, "orders", "moving")
+            with pytest.raises(SetupError, match="did you mean orders"):
+                app.pause("order")
+            await super().start()
+
+    lifecycle = lifecycle_of(app, client=partial(Connecting, diary))
+    await lifecycle.start()
+    assert diary.lines.index("orders pauses on ") < diary.lines.index("consumer shop joins")
+    assert diary.lines.index("stock pauses on ") < diary.lines.index("consumer reports joins")
     await lifecycle.stop(asyncio.Event())
