@@ -238,6 +238,12 @@ def steps(fleet: Fleet, successor: Copy) -> list[str]:
         f"brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr={known} (the settings role, id and name_server of an "
         f"embedded one)",
         f"{begin}.",
+        *(
+            f"Start slave {other.broker_id} at {other.address} again, with namesrvAddr={known} in its broker.conf "
+            f"(name_server, or the new master, of an embedded one)."
+            for other in fleet.slaves
+            if other.broker_id != successor.broker_id
+        ),
         f"Start the apps with --name-server {known}",
         f"Never start {fleet.broker} on its old directory again.",
     ]

@@ -99,6 +99,9 @@ def test_the_steps_name_what_is_to_be_written_where() -> None:
     assert "10.0.0.1:9876" in told[1]
     assert "brokerRole=ASYNC_MASTER, brokerId=0, namesrvAddr=HOST:9876 (" in told[2]
     assert "a name server of Apache's" in told[3]
+    assert not any("slave 2" in step for step in told)
+    both = steps(replace(FLEET, slaves=(COPY, replace(COPY, broker_id=2, address="10.0.0.3:10911"))), COPY)
+    assert both[4].startswith("Start slave 2 at 10.0.0.3:10911 again, with namesrvAddr=HOST:9876 in its broker.conf")
     elsewhere = steps(FLEET, replace(COPY, name_server="10.0.0.1:9876;10.0.0.9:9876"))
     assert "namesrvAddr=10.0.0.9:9876 (" in elsewhere[2]
     assert elsewhere[3] == "Start it again."

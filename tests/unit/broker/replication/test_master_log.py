@@ -258,6 +258,26 @@ async def test_two_slaves_of_one_host_follow_one_master_and_a_third_takes_no_num
             await node.stop()
 
 
+async def test_another_slave_of_the_master_follows_the_one_that_takes_its_place() -> None:
+    async with pair() as (first, second):
+        other = await Node(role="slave", id=2, master=first.address).start()
+        await first.client.send("bills", b"1", queue_id=0)
+        for slave in (second, other):
+            await eventually(lambda slave=slave: slave.log() == first.log(), 30)
+        await other.stop()
+        await first.client.send("bills", b"2", queue_id=0)
+        await eventually(lambda: second.log() == first.log(), 30)
+    third = await Node(second.files).start()
+    other = await Node(other.files, role="slave", id=2, master=third.address).start()
+    try:
+        await third.client.send("bills", b"3", queue_id=0)
+        await eventually_async(lambda: all_of(other), [b"1", b"2", b"3"])
+        assert not other.events.of(LeftMaster)
+    finally:
+        await other.stop()
+        await third.stop()
+
+
 def is_told(node: Node, problem: str) -> bool:
     """Whether it has registered; with a problem, whether that kept it from it."""
     failed = [event.error for event in node.events if isinstance(event, LoopFailed)]
