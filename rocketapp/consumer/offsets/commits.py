@@ -221,9 +221,7 @@ class Committer:
         if not self._store.travels:
             return session.confirmed  # what the store holds
         now = self._loop.time()
-        if now < session.careful_to:
-            return None
-        offset = None if session.is_telling else self._unsent(session, now)
+        offset = None if session.is_telling or now < session.careful_to else self._unsent(session, now)
         if offset is not None:
             session.sent = max(session.sent, offset)
         return offset

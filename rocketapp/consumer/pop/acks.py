@@ -25,7 +25,6 @@ from rocketapp.model.pulled import Acks, Handle
 from rocketapp.state.pop_queue import LATE, HandOut, PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure, retry_level, seconds_of
-from rocketapp.tasks import is_set_by
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
@@ -39,8 +38,8 @@ _AGAIN = 1.0
 """Seconds until what was not answered is asked for again: an acknowledgement may be sent twice."""
 _TO_ACK = 1.0
 """Seconds that are left for an acknowledgement when a change was not answered."""
-_LOOKS = 20
-"""Looks at the messages in flight during one invisible time."""
+_LOOK = 1.0
+"""Seconds between looks at the messages in flight: of the least invisible time, 1.5 s are left then for a change."""
 GATHER = 0.01
 """Seconds in which finished messages gather."""
 _MOST = 256
@@ -90,10 +89,6 @@ class PopAcks:
         self._takes_batches = True
         self._sending: list[Acks] = []
         self._name = f"hide messages of {queue}"
-        self._shortest = inf
-        """The shortest time for which messages were hidden."""
-        self._changed = asyncio.Event()
-        """Set when messages are hidden for another time from now on."""
         self._running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(_WIDTH)
         self._ending: asyncio.Future[None] = self._loop.create_future()
@@ -193,10 +188,7 @@ class PopAcks:
         await self._member.repeat(self._hide_anew, self._name, _AGAIN)
 
     async def _hide_anew(self) -> None:
-        # A request under way may still bring messages that are hidden for a time of before.
-        self._shortest = min(self._shortest, self._invisible)
-        await is_set_by(self._changed, self._loop.time() + self._shortest / _LOOKS)
-        self._changed.clear()
+        await asyncio.sleep(_LOOK)
         for message in self.queue.due(self._loop.time()):
             self._start(_Change(message, self._invisible, is_last=False))
 
@@ -204,10 +196,6 @@ class PopAcks:
     def _invisible(self) -> float:
         """Seconds for which messages in flight are hidden."""
         return self._member.limits.of(self._about.topic).pop_invisible_time
-
-    def limits_changed(self) -> None:
-        """Messages are hidden for another time from now on."""
-        self._changed.set()
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """Hide a failed message until its retry; without one it becomes a dead letter (FailedMessages)."""

@@ -58,7 +58,6 @@ class PopAssignment(Owned):
         return None if coming is None else coming.wanted
 
     def limits_changed(self) -> None:
-        self._acks.limits_changed()
         if self._consuming is not None:
             self._consuming[1].change(self._limits())
 
