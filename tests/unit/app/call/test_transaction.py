@@ -49,10 +49,7 @@ class Written(NotRunning):
     def leave_open(self, half: SendResult) -> None:
         self.lines.append("left open")
 
-    async def end(
-        self, half: SendResult, *, commit: bool, timeout: float, tag: str | None, keys: Sequence[str]
-    ) -> None:
-        assert (tag, keys) == (self.sent[-1].tag, self.sent[-1].keys)
+    async def end(self, half: SendResult, *, commit: bool, timeout: float) -> None:
         self.lines.append("commit" if commit else "rollback")
 
 
