@@ -90,8 +90,7 @@ def _attribute(module: Any, name: str, path: str) -> Any:
     for part in path.strip().split("."):
         if not hasattr(found, part):
             mend = _instead_of(part, found)
-            file = shown_path(getattr(module, "__file__", None) or name)
-            raise CommandError(f"{file}: {name} has no attribute {part!r}{mend}")
+            raise CommandError(f"{_place_of(None, name)}: {name} has no attribute {part!r}{mend}")
         found = getattr(found, part)
     return found
 
@@ -116,11 +115,12 @@ def _members(holder: Any) -> dict[str, Any]:
 
 
 def _call(factory: Any, shown: str) -> Any:
+    place = _place_of(factory, shown)
     if not callable(factory):
-        raise CommandError(f"{shown}: {_kind(factory)} cannot be called: write {shown} without brackets")
+        raise CommandError(f"{place}: {_kind(factory)} cannot be called: write {shown} without brackets")
     if not takes(factory):
         mend = "give its parameters defaults, or name a factory without parameters"
-        raise CommandError(f"{_place_of(factory, shown)}: the factory {shown} needs arguments: {mend}")
+        raise CommandError(f"{place}: the factory {shown} needs arguments: {mend}")
     try:
         return factory()
     except KeyboardInterrupt as error:
@@ -137,7 +137,7 @@ def _checked(found: Any, shown: str) -> RocketApp:
     place = _place_of(found, shown)
     if inspect.iscoroutine(found):
         found.close()
-        raise CommandError(f"{shown}: an async factory cannot be loaded: make it a plain function")
+        raise CommandError(f"{place}: an async factory cannot be loaded: make it a plain function")
     if inspect.isfunction(found):
         raise CommandError(f"{place}: {shown} is a function, not a RocketApp: to call it, write {shown}()")
     raise CommandError(f"{place}: {shown} is {_kind(found)}, not a RocketApp: name the object that RocketApp(...) made")
@@ -153,12 +153,13 @@ def _kind(value: Any) -> str:
 
 
 def _place_of(found: Any, shown: str) -> str:
-    """Where a function, class or module stands; otherwise what the user typed."""
+    """Where a function, class or module stands; otherwise the file of the module that the user typed."""
     try:
         file = inspect.getsourcefile(found)
         line = 1 if inspect.ismodule(found) else inspect.getsourcelines(found)[1]
     except (TypeError, OSError):
-        return shown
+        module = shown.partition(":")[0]
+        return shown_path(getattr(sys.modules.get(module), "__file__", None) or module)
     return f"{shown_path(file)}:{line}" if file else shown
 
 

@@ -136,7 +136,8 @@ def test_an_app_is_offered_and_no_class_of_a_like_name(write: Write, source: str
 
 def test_something_else_than_an_app_is_told_by_its_kind(write: Write) -> None:
     module = write("app = 7\n")
-    assert "is an int, not a RocketApp" in problem(module)
+    assert problem(module).startswith(f"{module}.py: {module}:app is an int, not a RocketApp")
+    assert problem(f"{module}:app()").startswith(f"{module}.py: an int cannot be called")
 
 
 def test_a_function_without_brackets_is_told_to_get_them(write: Write) -> None:
@@ -161,12 +162,12 @@ def test_a_factory_that_raises_is_told_by_the_line(write: Write) -> None:
 
 def test_a_factory_that_returns_something_else_is_told(write: Write) -> None:
     module = write("def create():\n    return None\n")
-    assert "is a NoneType, not a RocketApp" in problem(f"{module}:create()")
+    assert problem(f"{module}:create()").startswith(f"{module}.py: {module}:create() is a NoneType, not a RocketApp")
 
 
 def test_an_async_factory_is_told_to_be_plain(write: Write) -> None:
     module = write("async def create():\n    return None\n")
-    assert "make it a plain function" in problem(f"{module}:create()")
+    assert problem(f"{module}:create()").startswith(f"{module}.py: an async factory cannot be loaded")
 
 
 def test_brackets_behind_an_app_are_told_to_go(write: Write) -> None:
