@@ -46,12 +46,8 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
     settings, bad = surface.options(LakeConfig), sink.of_bad_rows()
     new_store = FORMATS[sink.format].new_store
     try:
-        store = new_store(sink, settings, batch_writer)
-    except (SinkError, ValueError) as error:
-        raise SetupError(sink.place, str(error)) from None
-    try:
-        rows = sink.rows(surface.reader)
-    except (TypeError, ValueError) as error:
+        store, rows = new_store(sink, settings, batch_writer), sink.rows(surface.reader)
+    except (SinkError, TypeError, ValueError) as error:
         raise SetupError(sink.place, str(error)) from None
 
     bad_table = BadTable(partial(new_store, bad, settings, batch_writer), bad.name, rows, wall_clock)
