@@ -26,7 +26,7 @@ _FREE = ("pyspark", "py4j", "protobuf", "googleapis-common-protos", "opentelemet
 """What each version of Spark chooses itself, against the project's constraints."""
 _BESIDE = (
     *("pyiceberg[sql-sqlite]", "duckdb", "lz4", "zstandard", "psutil"),
-    *("pytest", "pytest-asyncio", "pytest-rerunfailures", "pytest-timeout", "hypothesis"),
+    *("pytest", "pytest-asyncio", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist", "hypothesis"),
 )
 
 
