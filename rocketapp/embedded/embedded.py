@@ -231,13 +231,7 @@ class EmbeddedBroker:
             await listening.close()
 
     async def _listen(self, listen: tuple[str, int] | MemoryNetwork | None, listener: Listener) -> Listening:
-        if isinstance(listen, tuple):
-            host, port = listen
-        else:
-            try:
-                host, port = split_address(self._config.listen)
-            except ValueError as error:
-                raise ConfigError("broker.listen", str(error)) from None
+        host, port = listen if isinstance(listen, tuple) else _address("broker.listen", self._config.listen)
         if not isinstance(listen, MemoryNetwork) and not is_loopback(host):
             self._check_open(host)
         mend = "stop what serves there, or choose another address (port 0 takes a free one)"
@@ -281,6 +275,16 @@ def _check_role(config: BrokerConfig) -> None:
     if config.role == "slave" and (config.id <= 0 or not (config.master or config.name_server)):
         mend = "give it a number above 0 (broker.id), and its master (broker.master) or broker.name_server"
         raise ConfigError("broker.role", f"a slave has both: {mend}")
+    if config.master:
+        _address("broker.master", config.master)
+
+
+def _address(option: str, text: str) -> tuple[str, int]:
+    """Host and port. Raises ConfigError, with the option's name, for what is no address."""
+    try:
+        return split_address(text)
+    except ValueError as error:
+        raise ConfigError(option, str(error)) from None
 
 
 def _most_connections() -> int:

@@ -686,6 +686,8 @@ async def test_a_slave_has_a_number_and_a_master() -> None:
     for lacking in ({"id": 1}, {"master": "127.0.0.1:9876"}):
         with pytest.raises(ConfigError, match=r"broker\.role"):
             await Node(role="slave", **lacking).broker.start()
+    with pytest.raises(ConfigError, match=r"broker\.master: .*nowhere"):
+        await Node(role="slave", id=1, master="nowhere").broker.start()
 
 
 @pytest.mark.parametrize(
