@@ -399,10 +399,10 @@ def test_limits_that_a_polled_topic_does_not_have_cannot_be_changed() -> None:
     async def work(pull: Pull) -> None:
         app.adjust("files", queue_max_bytes=2048, concurrency=2)
         with pytest.raises(SetupError) as caught:
-            app.adjust("files", queue_max_messages=5)
+            app.adjust("files", queue_max_span=5)
         refused.append(str(caught.value))
 
     with TestApp(app) as t:
         t.publish("files", "a")
         t.advance(6)
-    assert "files has no queue_max_messages: change concurrency, pull_batch_size" in refused[0]
+    assert "files has no queue_max_span: change concurrency, pull_batch_size" in refused[0]
