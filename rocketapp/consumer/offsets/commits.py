@@ -262,6 +262,11 @@ class Committer:
         else:
             self.prompt(session)  # a pull has taken that along: what was finished since waits for the next one
 
+    async def look_before_pull(self, session: Session) -> None:
+        """Its broker was lost: what another member did since is not pulled. Without an answer, pulls go on."""
+        if session.queue in self._fencing.fenced:
+            await self.verify(session)
+
     # The loop.
 
     async def run(self) -> None:

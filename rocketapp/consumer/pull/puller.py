@@ -264,6 +264,7 @@ class Puller:
         connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
         if connection is None:
             connection = await member.brokers.to_pull(queue, broker_id)
+            await self._committer.look_before_pull(self._offsets)
         # Only now: reaching the broker may take long, and meanwhile more is committed, and other settings hold. Of what
         # is done the master alone is told.
         self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self._offsets)

@@ -8,8 +8,12 @@ from itertools import pairwise
 import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.handler import Item, messages_of
+from rocketapp.errors import ConnectError
 from rocketapp.model.event import Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.stream import Receiver, Stream
+from rocketapp.transport.tls import Tls
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
@@ -206,4 +210,43 @@ async def test_a_last_commit_that_is_answered_late_once_is_tried_a_second_time()
     cluster.misbehave[RequestCode.UPDATE_CONSUMER_OFFSET] = once
     assert await member.stop()
     assert cluster.offsets["group", queue] == 2
+    await cluster.stop()
+
+
+@pytest.mark.parametrize("how", [{}, {"batch": 5}])
+@in_virtual_time
+async def test_what_others_did_while_a_member_was_cut_off_is_not_handled_again_when_it_is_back(
+    how: dict[str, int],
+) -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    queues, dial, done, streams = cluster.create("topic", queues=4), cluster.network.dial, list[bytes](), list[Stream]()
+    is_cut_off = False
+
+    async def handler(item: Item) -> None:
+        await asyncio.sleep(0.01)
+        done.extend(message.body for message in messages_of(item))
+
+    async def its_dial(address: str, receiver: Receiver, timeout: float, tls: Tls | None = None) -> Stream:
+        if is_cut_off:
+            raise ConnectError(address, "no route to host")
+        streams.append(await dial(address, receiver, timeout, tls))
+        return streams[-1]
+
+    cluster.network.dial = its_dial  # type: ignore[method-assign]
+    member = await cluster.member(consumed(handler, **how)).start()
+    cluster.network.dial = dial  # type: ignore[method-assign]
+    other = await cluster.member(consumed(handler, **how), seed=2).start()
+    await asyncio.sleep(5)
+    for number in range(2000):
+        cluster.send(queues[number % 4], str(number).encode())
+        await asyncio.sleep(0.05)
+        if number in (400, 1600):
+            is_cut_off = number == 400
+            for stream in streams if is_cut_off else ():
+                stream.abort()
+    await eventually(lambda: len(set(done)) == 2000, 20)
+    assert len(done) - 2000 < 10  # of 600 that were its own
+    for each in (member, other):
+        assert await each.stop()
     await cluster.stop()

@@ -86,6 +86,8 @@ class NoOffsets:
     def arrived(self, session: Session, offset: int) -> None:
         return None
 
+    async def look_before_pull(self, session: Session) -> None: ...
+
 
 class Refusing(Script):
     """Brokers that answer every pull with this code."""
@@ -240,7 +242,8 @@ async def test_a_pull_that_waited_for_its_connection_carries_what_is_done_when_i
     """What was done when it was queued may be less than what was committed meanwhile."""
     client, queue, done = FirstDialWaits(), ProcessQueue[Message](QUEUE, 20), [8]
     brokers = Brokers("group", cast(Any, client), ConsumerConfig(), Random(1), NO_TASKS)
-    committer = cast(Any, SimpleNamespace(travelling=lambda _: done[0]))
+    committer = NoOffsets()
+    committer.travelling = lambda _: done[0]  # type: ignore[assignment,method-assign,return-value]
     puller = puller_of(queue, None, member=member_alone(brokers=brokers), committer=committer)
     pulling = asyncio.ensure_future(puller.run())
     await asyncio.sleep(0.1)
