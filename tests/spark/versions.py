@@ -20,12 +20,14 @@ VERSIONS = ("4.0.5", "4.1.4", "4.2.1", "4.3.0")
 MODES = ("classic", "connect")
 LAKE, CONTRIB = (ROOT / "contrib" / name for name in ("rocketapp-lake", "rocketapp-pyspark"))
 SOURCE = ("source",)
-SINK = ("sink/test_start.py", "sink/test_written_by_spark.py", "sink/test_readers.py", "sink/test_delta_by_spark.py")
+SINK = ("sink/test_start.py", "sink/test_written_by_spark.py", "sink/test_readers.py")
 """With a session in the process of the app: these run in classic mode alone."""
+DELTA, DELTA_FOR = "sink/test_delta_by_spark.py", "4.1."
+"""And with the versions whose jar of Delta is tested."""
 _FREE = ("pyspark", "py4j", "protobuf", "googleapis-common-protos", "opentelemetry-proto")
 """What each version of Spark chooses itself, against the project's constraints."""
 _BESIDE = (
-    *("pyiceberg[sql-sqlite]", "duckdb", "lz4", "zstandard", "psutil"),
+    *("pyiceberg[sql-sqlite]", "duckdb", "lz4", "zstandard", "psutil", "uvloop"),
     *("pytest", "pytest-asyncio", "pytest-rerunfailures", "pytest-timeout", "pytest-xdist", "hypothesis"),
 )
 
@@ -38,7 +40,7 @@ def run(versions: Sequence[str], modes: Sequence[str], more: Sequence[str]) -> b
         for mode in modes:
             began = time.monotonic()
             log = CACHE / "spark" / f"{version}-{mode}.log"
-            right = tests(python, mode, more, log) == 0 and right
+            right = tests(python, mode, more or suites(version, mode), log) == 0 and right
             summary = (log.read_text(errors="replace").strip().splitlines() or ["nothing"])[-1].strip("= ")
             print(f"Spark {version:6} {mode:8} {summary}  ({time.monotonic() - began:.0f} s, {log})", flush=True)
     return right
@@ -57,6 +59,9 @@ def environment(version: str) -> Path:
     constraints.write_text("\n".join(line for line in lines if line.partition("==")[0] not in _FREE))
     command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "-c", str(constraints)]
     subprocess.run([*command, *wanted], check=True, timeout=1800)
+    # For their entry points: plugins of apps and of pytest.
+    ours = [argument for folder in (ROOT, LAKE, CONTRIB) for argument in ("-e", str(folder))]
+    subprocess.run([*command, "--no-deps", *ours], check=True, timeout=1800)
     stamp.write_text("\n".join(wanted))
     return python
 
@@ -69,15 +74,20 @@ def requirements() -> list[str]:
     return [one for one in found if re.split(r"[><=\[~! ]", one)[0] not in ("pyspark", "rocketapp", "rocketapp-lake")]
 
 
-def tests(python: Path, mode: str, more: Sequence[str], log: Path) -> int:
+def suites(version: str, mode: str) -> list[str]:
+    """Where the tests for it are."""
+    names = SOURCE if mode == "connect" else (*SOURCE, *SINK, *([DELTA] if version.startswith(DELTA_FOR) else []))
+    return [str(CONTRIB / "tests" / name) for name in names]
+
+
+def tests(python: Path, mode: str, which: Sequence[str], log: Path) -> int:
     """Run them, with what they say in `log`; the exit code of pytest."""
     paths = os.pathsep.join(map(str, (ROOT, LAKE / "src", CONTRIB / "src")))
-    mine = [str(CONTRIB / "tests" / name) for name in (SOURCE if mode == "connect" else SOURCE + SINK)]
     where = ("-c", "pyproject.toml", "--rootdir", ".")
     how = ("-q", *where, "-W", "default", "-o", "timeout=600", "-p", "no:cacheprovider")
     with log.open("wb") as out:
         return subprocess.run(
-            [str(python), "-m", "pytest", *how, *(more or mine)],
+            [str(python), "-m", "pytest", *how, *which],
             env={**os.environ, "PYTHONPATH": paths, "ROCKETAPP_TESTS_SPARK": mode},
             cwd=ROOT,
             stdout=out,

@@ -62,7 +62,7 @@ class Drive:
         self.bodies: list[str] = []
 
     def plan(self) -> tuple[dict[str, Any], list[Any]]:
-        end = json.loads(json.dumps(self.source.latestOffset(self.at, self.source.getDefaultReadLimit())))
+        end = json.loads(json.dumps(self.source.latestOffset(self.at)))
         return end, list(self.source.partitions(self.at, end)) if end != self.at else []
 
     def run(self, end: dict[str, Any], parts: list[Any]) -> list[str]:
