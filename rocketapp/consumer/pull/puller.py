@@ -56,16 +56,17 @@ class Puller:
         flow: QueueFlow,
         committer: Committer,
         session: Session,
+        passes_over: bool = True,
     ) -> None:
         """`decode`: that of its consume mode. `deliver` is given what was just put into the queue, in offset order.
 
-        `session`: whose offset its pulls carry to the broker, for `committer`.
+        `session`: whose offset its pulls carry to the broker, for `committer`. `passes_over`: what was deleted.
         """
         self._member, self._queue, self._decode, self._deliver = member, process_queue, decode, deliver
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
         self.config: ConsumerConfig = member.limits.of(process_queue.message_queue.topic)
         """The settings in force."""
-        self._flow, self._committer, self._offsets = flow, committer, session
+        self._flow, self._committer, self._offsets, self._passes_over = flow, committer, session, passes_over
         self._now = asyncio.get_running_loop().time
         self._slaves, self._broker_name = member.brokers.slaves, process_queue.message_queue.broker_name
         self._suggested = self._asked = MASTER_ID
@@ -193,7 +194,7 @@ class Puller:
                 max_offset=result.max_offset,
                 is_same=await brokers.recognise(queue.message_queue, connection),
             )
-            if not queue.end_offset < result.min_offset <= result.max_offset:
+            if not (self._passes_over and queue.end_offset < result.min_offset <= result.max_offset):
                 return correction
             # Of what was deleted, what was pulled before is handled all the same.
             self._member.blocked.corrected(queue.message_queue, correction.reason)

@@ -199,6 +199,7 @@ class Assignment(Owned):
             flow=flow,
             committer=committer,
             session=session,
+            passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
         )
         self._consuming = _Consuming(session, delivery, puller, flow)
         try:

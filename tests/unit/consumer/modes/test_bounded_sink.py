@@ -1,7 +1,8 @@
-"""A sink that wants what is there as its queues begin, and no more."""
+"""A sink that says itself where its queues begin: it may want what is there by then and no more."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -45,5 +46,29 @@ async def test_it_is_through_with_a_shorter_queue_that_took_the_place_of_the_one
     replaced(cluster, queue, 5)
     await eventually(lambda: cluster.committed(queue) == 5, 60)
     assert (await member.consumer.idle()).reasons == ()
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_it_is_asked_where_to_go_on_when_its_broker_has_deleted_what_it_has_not() -> None:
+    cluster, asked = await started(), list[tuple[int, int]]()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 20)
+
+    async def begin(start: QueueStart) -> int:
+        asked.append((start.offset, start.min_offset))
+        return start.offset
+
+    topic = replace(consumed(Seen()), sink=Sink(new_writer=Acknowledging, locked=True, begin=begin))
+    member = await cluster.member(topic).start()
+    await eventually(lambda: cluster.committed(queue) == 20, 20)
+    member.consumer.pause("topic", "its table is moved")
+    cluster.send_many(queue, 50)
+    await asyncio.sleep(40)
+    cluster.first[queue] = 60
+    member.consumer.resume("topic")
+    await eventually(lambda: cluster.committed(queue) == 70, 20)
+    assert asked == [(0, 0), (60, 60)]
     await member.stop()
     await cluster.stop()
