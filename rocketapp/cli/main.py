@@ -149,7 +149,8 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+            # Takes the lowest number that is free: this one. Children have it as well.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     open_streams()
 
 

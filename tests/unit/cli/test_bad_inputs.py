@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from rocketapp.cli.main import run_command
 from tests.cases import cases
 from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Start
+from tests.unit.cli.processes import SURROUNDINGS
 
 APP = 'from rocketapp import RocketApp\napp = RocketApp("shop")\n'
 FILES = {
@@ -132,10 +134,17 @@ def test_an_interrupt_while_the_command_is_loaded_is_silent(start: Start, folder
 
 
 @pytest.mark.parametrize("closing", ["<&-", ">&-", "2>&-"])
-def test_closed_standard_streams_do_no_harm(folder: Path, closing: str) -> None:
-    line = f'exec "$0" -m rocketapp send orders x --name-server 127.0.0.1:1 {closing}'
-    done = subprocess.run(["sh", "-c", line, sys.executable], cwd=folder, capture_output=True, check=False)
-    assert done.returncode == 2
+@pytest.mark.parametrize(
+    ("command", "code"), [("send orders x --name-server 127.0.0.1:1", 2), ("run app --exit-when-idle 0.1", 0)]
+)
+def test_closed_standard_streams_do_no_harm_here_or_in_a_child(
+    folder: Path, command: str, code: int, closing: str
+) -> None:
+    (folder / "app.py").write_text(FILES["app.py"])
+    line, surroundings = f'exec "$0" -m rocketapp {command} {closing}', {**os.environ, **SURROUNDINGS}
+    shell = ["sh", "-c", line, sys.executable]
+    done = subprocess.run(shell, cwd=folder, env=surroundings, capture_output=True, check=False)
+    assert done.returncode == code, done.stderr
 
 
 def test_a_full_disk_behind_stdout_is_one_line(folder: Path) -> None:
