@@ -7,7 +7,7 @@ import sys
 
 
 def _end_before_start(*_: object) -> None:
-    """SIGTERM while the app is loaded, until `run` takes signals: nothing has begun, so nothing is to be drained."""
+    """SIGTERM or SIGHUP while the app is loaded, until `run` takes signals: nothing has begun that is to be drained."""
     with contextlib.suppress(OSError):
         os.write(1, b"handled=0 retried=0 dead_lettered=0 unmatched=0\n")
     os._exit(0)
@@ -20,8 +20,9 @@ def main() -> None:
         sys.exit(2)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if sys.argv[1:2] == ["run"] and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _end_before_start)
+    for number in (signal.SIGTERM, signal.SIGHUP) if sys.argv[1:2] == ["run"] else ():
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end_before_start)
     from rocketapp.cli.main import main as run
 
     run()

@@ -171,12 +171,16 @@ def test_a_blocked_loop_is_ended_after_the_drain_timeout(loop: str) -> None:
     assert script.since_signal >= script.drain_timeout
 
 
-def test_a_sigterm_while_the_app_is_loaded_ends_as_a_drain_does(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_drain_while_the_app_is_loaded_ends_as_a_drain_does(number: signal.Signals, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\nprint('loading', flush=True)\ntime.sleep(60)\n")
     command = [sys.executable, "-m", "rocketapp", "run", "slow"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        inherited(number, signal.SIG_DFL),
+        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process,
+    ):
         assert process.stdout is not None
         assert process.stdout.readline() == "loading\n"
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert process.stdout.read() == "handled=0 retried=0 dead_lettered=0 unmatched=0\n"
         assert process.wait(10) == 0
