@@ -155,7 +155,7 @@ async def test_a_batch_that_keeps_failing_is_given_up_and_read_again(
     assert "OSError: second; after 2 attempts its queues are read again from the table" in caplog.text
 
 
-@pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])
+@pytest.mark.parametrize("format", ["parquet", "delta"])
 def test_the_cost_of_a_commit_is_measured_for_the_page(format: str, capsys: pytest.CaptureFixture[str]) -> None:
     from commit_cost import main
 
