@@ -88,7 +88,7 @@ def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int
     async def work(cluster: AdminCluster) -> tuple[Fleet, list[str]]:
         fleet = await survey(cluster, broker)
         if not as_json:
-            _say_fleet(fleet, cluster)
+            _say_fleet(fleet)
         if fleet.successor is None:
             return fleet, ["a slave: the name server knows none"]
         return fleet, await _wait(cluster, fleet, fleet.successor, timeout, tell=not as_json)
@@ -108,7 +108,7 @@ def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int
     return DONE
 
 
-def _say_fleet(fleet: Fleet, cluster: AdminCluster) -> None:
+def _say_fleet(fleet: Fleet) -> None:
     say(f"master   {fleet.broker} at {fleet.address}, {fleet.role}, its log ends at {fleet.end}")
     for copy in fleet.slaves:
         source = copy.copies_from or "nobody"
