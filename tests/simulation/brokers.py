@@ -234,7 +234,7 @@ class _Watched(EmbeddedBroker):
     def _new_listener(self, broker: Engine, texts: KvConfig, *_: object) -> Listener:  # type: ignore[override]
         self.engine, self.core = broker, broker._core
         table = {code: self._in_thread(code, row) for code, row in broker.table().items()}
-        dispatch = RequestDispatch(table, table_of(NameServer(broker), texts))
+        dispatch = RequestDispatch(table, table_of(NameServer(broker), texts), settle=broker.settle)
 
         def serve(connection: Connection, command: Command) -> Command | None:
             for hear in self.hearers:
@@ -246,6 +246,7 @@ class _Watched(EmbeddedBroker):
             serve=serve,
             max_frame_bytes=MAX_FRAME_BYTES,
             on_lost=lambda connection, _: broker.connection_lost(connection),
+            on_served=broker.settle,
         )
 
     def _in_thread(self, code: int, row: Served) -> Served:
