@@ -254,7 +254,8 @@ class Broker:
         return TopicRoute((queues,), self.brokers())
 
     def brokers(self) -> tuple[BrokerData, ...]:
-        return (self._core.broker_data(),)
+        core = self._core
+        return (BrokerData(core.config.cluster, core.config.name, {core.broker_id: core.address}),)
 
     @property
     def ha_address(self) -> str:

@@ -29,7 +29,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
-from rocketapp.model.route import MASTER_ID, PERM_READ, BrokerData
+from rocketapp.model.route import MASTER_ID, PERM_READ
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
@@ -130,9 +130,6 @@ class Core:
             known = Hosts(born, here, BORN_IPV6 * born.is_ipv6 | STORE_IPV6 * here.is_ipv6)
             connection.state = known
         return known
-
-    def broker_data(self) -> BrokerData:
-        return BrokerData(self.config.cluster, self.config.name, {self.broker_id: self.address})
 
     @property
     def broker_id(self) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NoReturn
 
 import msgspec
@@ -246,13 +246,9 @@ def _accounts(saved: Saved) -> dict[str, _Account]:
         for policy in acl.policies:
             if policy.policy_type not in account.policies:
                 raise ValueError(f"a policy of {acl.subject} is Custom or Default, not {policy.policy_type!r}")
-            account.policies[policy.policy_type] += _grants(policy.entries)
+            account.policies[policy.policy_type] += map(_Grant, policy.entries)
             account.policies[policy.policy_type].sort(key=lambda grant: grant.order)
     return accounts
-
-
-def _grants(entries: Iterable[Entry]) -> list[_Grant]:
-    return [_Grant(entry) for entry in entries]
 
 
 def _refuse(remark: str) -> NoReturn:

@@ -29,6 +29,8 @@ REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 LATE_MS = 3000
 """Records that come by timers come in the second in which they are due; this much later all of them are there."""
 _CHECKPOINT, _ACK, _ACKS = "ck", "ack", "bAck"
+_BY_TIMER = f"{names.TIMER_OUT_MS}\x01".encode()
+"""In the properties of a record that came by way of the timers, as all of Apache RocketMQ's do."""
 _SLACK = 1024
 """Closed checkpoints that the heap of due times may contain, beyond the number of open ones, before it is rebuilt."""
 
@@ -173,13 +175,8 @@ def read(raw_properties: bytes, body: bytes, revive_queue: int) -> PopCheckpoint
             revive_queue=revive_queue,
             acked=int32_of(data.get("bm") or 0) & 0xFFFFFFFF,
             suspend=bool(data.get("sp")),
-            late_ms=LATE_MS if is_by_timer(raw_properties) else 0,
+            late_ms=LATE_MS if _BY_TIMER in raw_properties else 0,
         )
-
-
-def is_by_timer(raw_properties: bytes) -> bool:
-    """Whether a record came by way of the timers, as all of Apache RocketMQ's do."""
-    return f"{names.TIMER_OUT_MS}\x01".encode() in raw_properties
 
 
 class OpenCheckpoints:
