@@ -33,9 +33,9 @@ class RequestDispatch:
     """Request code -> processor."""
 
     def __init__(
-        self, *tables: Mapping[int, Served], check: Check | None = None, settle: Callable[[], None] = lambda: None
+        self, *tables: Mapping[int, Served], settle: Callable[[], None] | None, check: Check | None = None
     ) -> None:
-        """`settle` stores the sends that were served: called before anything else is."""
+        """`settle` stores the sends that were served: called before anything else is. None: nobody can send."""
         self._check, self._settle = check, settle
         self._rows: dict[int, Served] = {}
         for table in tables:
@@ -50,7 +50,7 @@ class RequestDispatch:
     def serve(self, connection: Connection, command: Command) -> Command | None:
         """Answer one request; None when it is answered later or never."""
         row = self._rows.get(command.code)
-        if command.code not in SENDS:
+        if self._settle is not None and command.code not in SENDS:
             self._settle()
         try:
             if row is not None and len(command.body) > _MOST_FASTJSON_BYTES:

@@ -193,7 +193,7 @@ class AdminThreads:
             asked, process, connection, command = self._waiting.popleft()
             self.waited = max(self.waited, now - asked)
             row = Served(partial(self.serve, process), KEYS_ARE_ENOUGH)
-            if (response := RequestDispatch({command.code: row}).serve(connection, command)) is not None:
+            if (response := RequestDispatch({command.code: row}, settle=None).serve(connection, command)) is not None:
                 connection.reply(response)
 
     def _refuse_late(self) -> None:
@@ -297,7 +297,6 @@ class Broker(NamedBroker):
     def _listen_in(self) -> None:
         """Write down what this broker stores and which offsets it takes: no request shows all of them."""
         core, world, name = self.core, self._world, self.name
-        append: Callable[[Record], Stored] = core.store.append
         append_batch: Callable[..., list[Stored]] = core.store.append_batch
         commit: Callable[[str, str, int, int], None] = core.offsets.commit
 
@@ -307,11 +306,6 @@ class Broker(NamedBroker):
             queue = f"{record.topic}@{name}:{record.queue_id}"
             stored = facts.Stored(world.loop.time(), queue, appended.queue_offset, number_of(record.body))
             world.history.append(stored)
-
-        def append_and_tell(record: Record) -> Stored:
-            appended = append(record)
-            told(record, appended)
-            return appended
 
         def append_batch_and_tell(records: Any, *, in_need: bool = False) -> list[Stored]:
             stored = append_batch(records, in_need=in_need)
@@ -324,7 +318,6 @@ class Broker(NamedBroker):
                 world.history.append(facts.Committed(world.loop.time(), f"{topic}@{name}:{queue_id}", offset))
             commit(group, topic, queue_id, offset)
 
-        core.store.append = append_and_tell
         core.store.append_batch = append_batch_and_tell
         core.offsets.commit = commit_and_tell
 
@@ -397,7 +390,9 @@ class RouteServer:
         await self._process.start(self._serve())
 
     async def _serve(self) -> None:
-        listener = Listener(serve=RequestDispatch(table_of(NameServer(self))).serve, max_frame_bytes=MAX_FRAME_BYTES)
+        listener = Listener(
+            serve=RequestDispatch(table_of(NameServer(self)), settle=None).serve, max_frame_bytes=MAX_FRAME_BYTES
+        )
         await self._world.network.listen(*split_address(NAME_SERVER), listener.accept)
 
     def bury(self) -> None:

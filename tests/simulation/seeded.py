@@ -19,7 +19,7 @@ from tests.simulation.checks import check
 from tests.simulation.cluster import Cluster, catch_up
 from tests.simulation.disturber import Disturber, Group
 from tests.simulation.excuses import UNDER_WAY
-from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Fault, History
+from tests.simulation.history import REBALANCING, SERVICE_DOWN, SERVICE_UP, Fault, History, Stored
 from tests.simulation.pairs import PAIRS, Pairs
 from tests.simulation.processes import ProcessLoop, run_simulated
 from tests.simulation.threads import block
@@ -182,8 +182,12 @@ def simulate(seed: int, workload: str | None = None, *, pace: Pace = FEW_ROUNDS,
     With another pace of the brokers a seed is another story. Those of `pairs` are told with the usual one.
     """
     if workload == PAIRS:
-        return run_simulated(lambda: _pairs(seed, **consumer))
-    return run_simulated(lambda: Run(seed, workload or workload_of(seed), pace, **consumer).run())
+        result = run_simulated(lambda: _pairs(seed, **consumer))
+    else:
+        result = run_simulated(lambda: Run(seed, workload or workload_of(seed), pace, **consumer).run())
+    if not any(isinstance(event, Stored) for event in result.history):
+        result.findings.append("nothing was stored: such a run proves nothing")
+    return result
 
 
 async def _pairs(seed: int, **consumer: Any) -> Result:

@@ -40,7 +40,9 @@ class Server:
             takes_slaves=takes_slaves,
             takes_others=takes_others,
         )
-        self._dispatch = RequestDispatch(table_of(NameServer(self.brokers), RegistrationProcessor(self.brokers)))
+        self._dispatch = RequestDispatch(
+            table_of(NameServer(self.brokers), RegistrationProcessor(self.brokers)), settle=None
+        )
         self.connection = Connection(serve=None, max_frame_bytes=1024)
 
     def ask(self, code: int, body: bytes = b"", **fields: str) -> Command:
