@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketapp.app.settings import DEFAULT, Settings, with_name_server
-from rocketapp.cli.failure import CommandError, problem_of
+from rocketapp.cli.failure import FAILED, CommandError, problem_of
 from rocketapp.cli.logs import log_failure
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
@@ -313,16 +313,20 @@ class BrokerKeeper:
             await child.ended()
             reports.put_nowait(None)
 
-        async with scope(end()):
+        async with scope(end()) as (ending,):
             report = await self._started(reports)
+            has_ended = ending.done()
         if report is not None and report.kind == "serving":
             self.address, self._joined = report.address, None
             _run_log.info("embedded broker serves on %s, its messages are in %s", report.address, self._directory)
             return
         code = await child.stop(timeout=STOP_TIMEOUT)
         self._child = None
-        late = f"{self._directory}: the embedded broker did not serve within {self._timeout:g} s ({exit_text(code)})"
-        raise CommandError(late if report is None else report.error)
+        if report is not None:
+            raise CommandError(report.error)
+        late = f"did not serve within {self._timeout:g} s"
+        what = f"ended before it served: {exit_text(code)}" if has_ended else late
+        raise CommandError(f"{self._directory}: the embedded broker {what}", FAILED)
 
     async def _started(self, reports: asyncio.Queue[Report | None]) -> Report | None:
         """That it serves, or why it cannot; None when it has ended, or has done nothing for as long as is waited."""

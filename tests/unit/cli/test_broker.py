@@ -218,11 +218,36 @@ async def test_a_run_waits_for_its_broker_as_long_as_that_works_on_its_store(
         if works:
             assert await keeper.start() == "127.0.0.1:9876"
         else:
-            with pytest.raises(CommandError, match="did not serve within 10 s"):
+            with pytest.raises(CommandError, match="did not serve within 10 s") as caught:
                 await keeper.start()
+            assert caught.value.code == 1  # a unit may start it again
         assert caplog.text.count(f"the embedded broker opens its store in {tmp_path}, and reads its log") == 1
     finally:
         await keeper.stop()
+
+
+class Dying:
+    """A child that is killed as it starts."""
+
+    pid = 0
+
+    async def ended(self) -> int:
+        return -signal.SIGKILL
+
+    async def stop(self, *, timeout: float) -> int:
+        return -signal.SIGKILL
+
+
+@in_virtual_time
+async def test_a_broker_that_dies_at_its_start_is_told_by_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_process, "Child", lambda *_, **__: Dying())
+    keeper = BrokerKeeper(Settings(broker=BrokerConfig(dir=str(tmp_path))), {"overrides": {}})
+    with pytest.raises(CommandError) as caught:
+        await keeper.start()
+    assert str(caught.value) == f"{tmp_path}: the embedded broker ended before it served: killed by SIGKILL"
+    assert caught.value.code == 1
 
 
 def test_a_failure_that_goes_on_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
