@@ -161,6 +161,9 @@ class _Reader:
                 left_one_alone = True
                 continue
             by_name = parameter.kind is inspect.Parameter.KEYWORD_ONLY or left_one_alone
+            if by_name and parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
+                mend = "it is positional-only behind one that is left to its default: move it to the front"
+                self._refuse(f"argument {parameter.name!r}: {mend}")
             arguments.append(replace(argument, by_name=by_name))
         return tuple(arguments)
 

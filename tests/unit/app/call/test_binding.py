@@ -596,3 +596,12 @@ def test_a_handler_of_stars_or_defaults_alone_is_refused_because_nothing_fills_t
     assert "nothing fills *args" in refused(RocketApp("shop"), positional)
     assert "add an argument for the message" in refused(RocketApp("shop"), both)
     RocketApp("shop").subscribe("orders")(beside)
+
+
+def test_an_argument_that_could_be_given_neither_by_place_nor_by_name_is_refused() -> None:
+    def handle(amount: int = 3, message: Message | None = None, /) -> None: ...
+
+    def beside(message: Message, amount: int = 3, /, *, context: Context) -> None: ...
+
+    assert "'message': it is positional-only behind one that is left to its default" in refused(RocketApp("a"), handle)
+    RocketApp("shop").subscribe("orders")(beside)
