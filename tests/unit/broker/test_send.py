@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -270,6 +271,35 @@ async def test_a_send_that_cannot_be_stored_costs_none_of_its_neighbours() -> No
         codes = [(await answer).code for answer in read_of(client, *sends)]
         assert codes == [ResponseCode.SUCCESS, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SUCCESS]
         assert [message.body for message in await client.messages("orders")] == [b"hello", b"before", b"after"]
+
+
+@in_virtual_time
+async def test_a_batch_among_the_sends_of_one_read_is_answered_with_its_own_ids_and_a_failed_write_costs_none() -> None:
+    disk = Disk()
+    async with running(disk) as broker:  # type: ignore[arg-type]
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        refused: list[str] = []
+
+        def refuse_one_write(number: int, name: str, path: str) -> None:
+            if "commitlog" in path and name == "write":
+                refused.append(path)
+                if len(refused) == 2:  # the first request leaves alone
+                    raise OSError(errno.ENOSPC, "full")
+
+        disk.on_call = refuse_one_write
+        single = SendRequest("makers", "orders", queue_id=0)
+        batch = SendRequest("makers", "orders", queue_id=0, batch=True)
+        body = encode_batch([(b"b%d" % at, b"", 0) for at in range(3)])
+        sends = [(RequestCode.SEND_MESSAGE_V2, single, b"%d" % at) for at in range(3)]
+        for _ in range(2):  # by itself, after the failed write; then with one write
+            asked = [*sends[:2], (RequestCode.SEND_BATCH_MESSAGE, batch, body), *sends[2:]]
+            answers = [SendResponse.from_fields((await answer).fields) for answer in read_of(client, *asked)]
+            stored = await client.messages("orders", answers[0].queue_offset)
+            assert [message.body for message in stored] == [b"0", b"1", b"b0", b"b1", b"b2", b"2"]
+            told = ",".join(answer.message_id for answer in answers)
+            assert told == ",".join(message.offset_message_id for message in stored)
+        assert len(refused) == 1 + 1 + 3 + 2
 
 
 @pytest.mark.parametrize("key", ["A1", "\u00e9", 'with "quotes"', "back\\slash", "%d"])
