@@ -29,7 +29,7 @@ from rocketapp.asyncapi.messages import (
     sendings,
 )
 from rocketapp.asyncapi.schemas import schemas_of
-from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.client.name_servers import address_server, parse_name_servers
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic
 from rocketapp.model.subscription import Subscription, kind_of
 from rocketapp.model.subscription_words import (
@@ -241,11 +241,17 @@ def _servers(declared: Declared, settings: Settings, used: set[str]) -> dict[str
         if not cluster and (not text or settings.source_of("client", "name_server") == _EMBEDDED):
             text = text or settings.broker.listen
             says = {"description": "The embedded broker of `rocketapp run`: no name server is set."}
-        found[cluster] = {
-            names.take(cluster or "default"): {**says, "host": address, "protocol": "rocketmq"}
-            for address in parse_name_servers(text)
-        }
+        found[cluster] = {names.take(cluster or "default"): {**says, **server} for server in _addresses(text)}
     return found
+
+
+def _addresses(text: str) -> list[Described]:
+    """The name servers, or where their addresses are read."""
+    url = address_server(text)
+    if url is not None:
+        says = "Address server: it names the name servers."
+        return [{"host": url.address, "pathname": url.path, "protocol": url.scheme, "description": says}]
+    return [{"host": address, "protocol": "rocketmq"} for address in parse_name_servers(text)]
 
 
 def _topic_text(topic: TopicAt, groups: Sequence[str]) -> str:

@@ -17,7 +17,10 @@ from rocketapp.client.heartbeats import Heartbeats
 from rocketapp.client.identity import local_ip, make_client_id
 from rocketapp.client.members import ConsumerMember, Members
 from rocketapp.client.name_servers import (
+    AddressServer,
+    AddressServerUrl,
     NameServers,
+    address_server,
     parse_name_servers,
 )
 from rocketapp.client.routes import RouteTable
@@ -33,6 +36,7 @@ from rocketapp.transport.connection import Connection, not_supported
 from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
+from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.clients import OfGroup
@@ -70,16 +74,20 @@ class ClientInstance(PoolOwner):
         pid: int | None = None,
         subscribed: str = "",
         tls: Tls | None = None,
+        read_url: ReadUrl = read_url,
     ) -> None:
         """`tls`: made before by `access.tls_of`; without it, it is made here. Raises ConfigError.
 
         `subscribed`: a digest of what this process subscribes, which its client id tells other members.
+
+        `read_url` reads the addresses of name servers where `config.name_server` is a URL.
         """
         self._config = config
         self.observe: Observe = observe
         """Receives the events of this client, and of the producers beside it."""
-        name_servers = parse_name_servers(config.name_server)
-        self.client_ip: str = client_ip or local_ip(name_servers)
+        url = address_server(config.name_server)
+        name_servers = parse_name_servers(config.name_server) if url is None else []
+        self.client_ip: str = client_ip or local_ip(name_servers if url is None else [url.address])
         self.pid: int = os.getpid() if pid is None else pid
         name = config.instance_name
         self.client_id: str = make_client_id(self.client_ip, self.pid, name, clock.now(), random, subscribed=subscribed)
@@ -101,6 +109,7 @@ class ClientInstance(PoolOwner):
         self._name_servers = NameServers(
             name_servers, pool=self._name_server_pool, timeout=config.request_timeout, random=random
         )
+        self._address_server = self._new_address_server(url, read_url, random)
         self.routes: RouteTable = RouteTable(
             self._name_servers, self._cache, changed=self._routes_changed, observe=observe, random=random
         )
@@ -132,12 +141,23 @@ class ClientInstance(PoolOwner):
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
         }
 
+    def _new_address_server(self, url: AddressServerUrl | None, read: ReadUrl, random: Random) -> AddressServer | None:
+        if url is None:
+            return None
+        servers, timeout = self._name_servers, self._config.request_timeout
+        return AddressServer(url, read=read, name_servers=servers, timeout=timeout, random=random, observe=self.observe)
+
     async def start(self) -> None:
         """Connect and start the loops.
 
-        Raises TransportError when no name server can be reached; every address was tried once. May be called again.
+        Raises TransportError when no name server can be reached, or an address server names none; every address
+        was tried once. May be called again.
         """
+        if self._address_server is not None:
+            await self._address_server.look()
         await self._name_servers.connect()
+        if self._address_server is not None:
+            self._tasks.start(self._address_server.run(), f"addresses of {self.client_id}")
         self._tasks.start(self.routes.run(), f"routes of {self.client_id}")
         self._tasks.start(self._heartbeats.run(), f"heartbeats of {self.client_id}")
 
@@ -289,7 +309,7 @@ class ClientInstance(PoolOwner):
         info = member.running_info(with_stacks=asked.with_stacks, brief=asked.brief)
         if not asked.brief:
             said = {STARTED: str(self._started_ms), CLIENT_VERSION: VERSION_NAME}
-            said[NAME_SERVERS] = self._config.name_server
+            said[NAME_SERVERS] = shown_url(self._config.name_server)
             info = info._replace(properties={**info.properties, **said})
         body = self._access.body(info.encode())
         return Command.response(request, ResponseCode.SUCCESS, body=body)

@@ -1,18 +1,26 @@
-"""The name servers of a cluster. Any of them can answer, and the current one is kept while it works."""
+"""The name servers of a cluster. Any of them can answer, and the current one is kept while it works.
+
+Their addresses are given, or read from a URL and read again every two minutes (Java: TopAddressing). A look that fails
+changes nothing: the last addresses stay. An address that stays keeps its connection.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 from rocketapp.client.calls.ask import answer_to, ask_unless
-from rocketapp.errors import BrokerError, ConfigError, ProtocolError, TransportError
+from rocketapp.errors import BrokerError, ConfigError, ProtocolError, RocketAppError, TransportError
+from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
-from rocketapp.transport.stream import shown_url, split_address
+from rocketapp.transport.stream import join_address, split_address
+from rocketapp.transport.web import ReadUrl, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, decode_route, decode_topic_list
@@ -28,10 +36,19 @@ class NameServers:
         self._addresses = list(addresses)
         # Shuffled, so that the processes of a cluster spread over its name servers.
         random.shuffle(self._addresses)
-        self._pool, self._timeout = pool, timeout
+        self._pool, self._timeout, self._random = pool, timeout, random
 
     def __repr__(self) -> str:
         return f"<NameServers {';'.join(self._addresses)}>"
+
+    async def adopt(self, addresses: Sequence[str]) -> None:
+        """From now on these. Connections to those that stay are kept, and the current one stays the first of them."""
+        gone = [address for address in self._addresses if address not in addresses]
+        new = [address for address in addresses if address not in self._addresses]
+        self._random.shuffle(new)
+        self._addresses = [address for address in self._addresses if address not in gone] + new
+        for address in gone:
+            await self._pool.drop(address, "no name server any more")
 
     async def connect(self) -> None:
         """Check that a name server answers. TransportError names every address that was tried and its answer."""
@@ -82,7 +99,7 @@ def parse_name_servers(text: str) -> list[str]:
     addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
     for address in addresses:
         if "://" in address:
-            raise ConfigError("name server", f"{shown_url(address)!r} is a URL: write host:port[;host:port]")
+            raise ConfigError("name server", f"{shown_url(address)!r} is a URL: write host:port, or one URL alone")
         try:
             split_address(address)
         except ValueError as error:
@@ -105,3 +122,93 @@ async def topic_list(connection: Connection, timeout: float) -> list[str]:
 async def cluster_info(connection: Connection, timeout: float) -> tuple[BrokerData, ...]:
     """Every broker that this name server knows."""
     return decode_cluster_info(await answer_to(connection, RequestCode.GET_BROKER_CLUSTER_INFO, timeout))
+
+
+INTERVAL, JITTER = 120.0, 0.1
+"""Seconds between two looks (Java: 2 minutes), and the part of it by which they differ: processes that started together
+do not ask together."""
+_PORTS = {"http": 80, "https": 443}
+
+
+class AddressServerUrl(NamedTuple):
+    """Where addresses of name servers are read."""
+
+    text: str
+    """All of it, which may hold a token: for the request alone, not to be shown."""
+    scheme: str
+    address: str
+    """`host:port` of the server."""
+    path: str
+
+
+def address_server(text: str) -> AddressServerUrl | None:
+    """The URL that stands in place of addresses; None for addresses. Raises ConfigError for an illegal URL."""
+    text = text.strip()
+    if "://" not in text:
+        return None
+    shown = repr(shown_url(text))
+    if "@" in text.partition("?")[0]:
+        raise ConfigError("name server", f"{shown}: leave user and password out of the URL: they are not sent")
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError("name server", f"{shown} cannot be read as a URL: {error}") from None
+    if parts.scheme not in _PORTS or not parts.hostname or ";" in text or any(map(str.isspace, text)):
+        raise ConfigError("name server", f"{shown}: write a URL of http or https, or host:port[;host:port]")
+    if parts.path in ("", "/"):
+        problem = "is a URL: write host:port, or the URL of an address server with its path (/rocketmq/nsaddr)"
+        raise ConfigError("name server", f"{shown} {problem}")
+    return AddressServerUrl(text, parts.scheme, join_address(parts.hostname, port or _PORTS[parts.scheme]), parts.path)
+
+
+class AddressServer:
+    """Keeps the addresses of a cluster's name servers up to date."""
+
+    def __init__(
+        self,
+        url: AddressServerUrl,
+        *,
+        read: ReadUrl,
+        name_servers: NameServers,
+        timeout: float,
+        random: Random,
+        observe: Observe,
+    ) -> None:
+        """`name_servers` adopts the addresses after each look; `timeout`: seconds that one look may take."""
+        self._url, self._read, self._name_servers = url, read, name_servers
+        self._timeout, self._random, self._observe = timeout, random, observe
+
+    def __repr__(self) -> str:
+        return f"<AddressServer {shown_url(self._url.text)}>"
+
+    async def look(self) -> None:
+        """Read the addresses and adopt them. Raises TransportError without an answer, and for one without addresses."""
+        await self._name_servers.adopt(self._parsed(await self._read(self._url.text, self._timeout)))
+
+    async def run(self) -> None:
+        """Look every two minutes, until cancelled. Errors do not end the loop; one that stays is told once."""
+        told = ""
+        while True:
+            await asyncio.sleep(INTERVAL * (1 + JITTER * (2 * self._random.random() - 1)))
+            problem = ""
+            try:
+                await self.look()
+            except RocketAppError as error:
+                problem = str(error)
+            except Exception as error:
+                problem = f"{type(error).__name__}: {error}"
+            if problem and problem != told:
+                self._observe(LoopFailed("address server", problem))
+            told = problem
+
+    def _parsed(self, text: str) -> list[str]:
+        # The first line alone, as Java reads it.
+        line = (text.strip().splitlines() or [""])[0]
+        try:
+            addresses = parse_name_servers(line)
+        except ConfigError as error:
+            raise TransportError(shown_url(self._url.text), f"names no name servers: {error.problem}") from None
+        if not addresses:
+            raise TransportError(shown_url(self._url.text), "names no name servers: its first line is empty")
+        return addresses

@@ -11,7 +11,11 @@ from rocketapp.config.option import option
 class ClientConfig:
     """How one process talks to one cluster."""
 
-    name_server: str = option("", "Addresses of the name servers, host:port, separated by `;`.", java="namesrvAddr")
+    name_server: str = option(
+        "",
+        "Addresses of the name servers, host:port, separated by `;`; or the URL of an address server that names them.",
+        java="namesrvAddr",
+    )
     instance_name: str = option(
         "", "Name in the client id: ip@name#pid#digits; empty: ip@pid#digits. Ids stay unique.", java="instanceName"
     )

@@ -19,8 +19,8 @@ from rocketapp.hooks.answers import PublishCall
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.following import Following, ReadOptions, tell, wanted_of
 from rocketapp.tasks import scope
-from rocketapp.transport.stream import shown_url
 from rocketapp.transport.tcp import dial_tcp
+from rocketapp.transport.web import shown_url
 from rocketapp.wire.record import Message
 
 _ONE_CLUSTER: Final = "a Client talks to one cluster: leave it out"
@@ -31,7 +31,7 @@ GROUP: Final = "rocketapp_client"
 class Client(Publisher):
     """Talks to one cluster, inside `async with`. It has no handlers. It publishes as RocketApp does.
 
-    name_server: `host:port`, several separated by `;`.
+    name_server: `host:port`, several separated by `;`; or the URL of an address server that names them.
     settings: options by table, `{"producer": {"send_timeout": 5}}`; no file and no variable is read.
 
     Entering raises TransportError when no name server answers, ConfigError for settings that are wrong and

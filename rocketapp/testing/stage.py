@@ -18,7 +18,7 @@ from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.wiring import World
 from rocketapp.app.settings import DEFAULT, Settings
 from rocketapp.broker.broker import Pace
-from rocketapp.client.name_servers import parse_name_servers
+from rocketapp.client.name_servers import address_server, parse_name_servers
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
@@ -90,6 +90,7 @@ class Stage:
                 clock=self.clock,
                 random=self.random,
                 threads=lambda: CountedThreads(loop),
+                read_url=self._read_url,
             ),
             plugins=(self.recorder,),
         )
@@ -117,7 +118,7 @@ class Stage:
         if cluster not in name_servers:
             known = ", ".join(sorted(name for name in name_servers if name)) or "none"
             raise LookupError(f"cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
-        return parse_name_servers(name_servers[cluster])[0]
+        return _name_servers(name_servers[cluster])[0]
 
     async def start(self) -> None:
         """Returns when messages flow. Raises what stopped the start, after undoing it."""
@@ -168,7 +169,7 @@ class Stage:
         return [*idle.reasons, *open_ones, *(f"{queue} is not consumed" for queue in sorted(idle.wanted - idle.owned))]
 
     async def _start_broker(self, name_server: str) -> None:
-        first, *others = parse_name_servers(name_server)
+        first, *others = _name_servers(name_server)
         self._aliases.update(dict.fromkeys(others, first))
         if first in self.brokers:
             return
@@ -194,8 +195,17 @@ class Stage:
             _, broker = self.brokers.popitem()
             await broker.stop()
 
+    async def _read_url(self, url: str, timeout: float) -> str:
+        """An address server names itself: the name server of its cluster stands there as well."""
+        return _name_servers(url)[0]
+
     async def _dial(self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> MemoryStream:
         return await self.network.dial(self._aliases.get(address, address), receiver, timeout, link=APP)
+
+
+def _name_servers(text: str) -> list[str]:
+    url = address_server(text)
+    return parse_name_servers(text) if url is None else [url.address]
 
 
 def settings_of(app: RocketApp, given: Tables, file: str | None) -> Settings:

@@ -7,7 +7,6 @@ time, and `pause` tells it that the other end does not keep up.
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Callable
 from typing import Protocol
 
@@ -120,8 +119,3 @@ def is_loopback(host: str) -> bool:
 
 def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def shown_url(url: str) -> str:
-    """A URL as errors show it: without user and password, and without its query, which may hold a token."""
-    return re.sub(r"//.*@", "//", url, flags=re.DOTALL).partition("?")[0]

@@ -97,10 +97,11 @@ def _check_clusters(clusters: Mapping[str, str], place: str) -> None:
     if not all(isinstance(one, str) and one for one in texts):
         raise SetupError(place, f"clusters={clusters!r}: give name servers by cluster name, {{'eu': 'host:port'}}")
     for cluster, address in clusters.items():
-        from rocketapp.client.name_servers import parse_name_servers
+        from rocketapp.client.name_servers import address_server, parse_name_servers
 
         try:
-            parse_name_servers(address)
+            if address_server(address) is None:
+                parse_name_servers(address)
         except ConfigError as error:
             raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
 

@@ -40,6 +40,7 @@ from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
+from rocketapp.transport.web import shown_url
 
 if TYPE_CHECKING:
     from rocketapp.client.instance import ClientInstance
@@ -318,7 +319,7 @@ class Lifecycle:
             # A server that ended the connection, perhaps for want of TLS, is there, under this address.
             if not isinstance(cause, TlsError | ConnectionLostError):
                 problem += ": start the name server, or correct --name-server or client.name_server"
-            raise TransportError(config.name_server, problem) from cause
+            raise TransportError(shown_url(config.name_server), problem) from cause
         if config.access_key:  # later refusals are waited out like outages
             await client.check_keys()
 

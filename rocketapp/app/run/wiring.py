@@ -42,6 +42,7 @@ from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import Allocation
 from rocketapp.transport.access import tls_of
 from rocketapp.transport.stream import Dial
+from rocketapp.transport.web import ReadUrl, read_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class World:
     clock: Clock
     random: Random
     threads: MakeThreads = Threads
+    read_url: ReadUrl = read_url
     journal: Journal | None = None
     worker: int | None = None
     client: Callable[..., ClientInstance] = ClientInstance
@@ -112,6 +114,7 @@ class Wiring:
             random=world.random,
             observe=surface.observe,
             tls=tls_of(settings.client),
+            read_url=world.read_url,
         )
         self.producer: Callable[..., Producer] = partial(
             world.producer,

@@ -37,7 +37,7 @@ from rocketapp.model.subscription_words import (
     idempotency_key,
     key_name,
 )
-from rocketapp.transport.stream import shown_url
+from rocketapp.transport.web import shown_url
 
 _HERE = ("", "handler", "consumer.retries", "broadcast")
 """Sources that need no mention: the handler's own declaration, and the usual settings."""

@@ -64,6 +64,15 @@ def test_an_app_without_handlers_has_a_valid_document(app: RocketApp) -> None:
     assert problems(described(app)) == []
 
 
+def test_an_address_server_is_a_server_of_another_protocol() -> None:
+    document = described(
+        RocketApp("shop"), {"ROCKETAPP_CLIENT__NAME_SERVER": "http://conf.example:8080/rocketmq/nsaddr"}
+    )
+    server = {"host": "conf.example:8080", "pathname": "/rocketmq/nsaddr", "protocol": "http"}
+    assert document["servers"] == {"default": {**server, "description": "Address server: it names the name servers."}}
+    assert problems(document) == []
+
+
 def test_the_example_has_a_valid_document() -> None:
     document = described(importlib.import_module("example_app.app").app)
     assert problems(document) == []

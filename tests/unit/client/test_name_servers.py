@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-import pytest
-
 from rocketapp.client.name_servers import NameServers, parse_name_servers
-from rocketapp.errors import ConfigError, TransportError
+from rocketapp.errors import TransportError
 from rocketapp.model.route import BrokerData
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
@@ -27,11 +25,6 @@ def name_servers(network: MemoryNetwork, *addresses: str, seed: int = 0) -> Name
 def test_addresses_are_separated_by_semicolons_and_counted_once() -> None:
     assert parse_name_servers("a:1; b:2;a:1;;") == ["a:1", "b:2"]
     assert parse_name_servers("") == []
-
-
-def test_a_url_is_refused_without_its_secrets() -> None:
-    with pytest.raises(ConfigError, match=r"'http://conf.example/nsaddr' is a URL: write host:port\[;host:port\]"):
-        parse_name_servers("http://me:secret@conf.example/nsaddr?token=1")
 
 
 @in_virtual_time

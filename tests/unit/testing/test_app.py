@@ -394,8 +394,9 @@ def test_time_stands_still_while_a_thread_works() -> None:
         assert [handled.at < 1 for handled in t.handled] == [True]
 
 
-def test_clusters_of_an_app_are_embedded_too() -> None:
-    app = RocketApp("shop", clusters={"eu": "eu-1.example:9876;eu-2.example:9876"})
+@pytest.mark.parametrize("eu", ["eu-1.example:9876;eu-2.example:9876", "https://eu.example/rocketmq/nsaddr"])
+def test_clusters_of_an_app_are_embedded_too(eu: str) -> None:
+    app = RocketApp("shop", clusters={"eu": eu})
 
     @app.subscribe("orders", cluster="eu")
     async def settle(order: Order) -> None: ...

@@ -329,6 +329,18 @@ def test_nothing_is_left_of_a_start_when_it_has_ended() -> None:
     assert [loop() for loop in loops[:2]] == [None, None]
 
 
+async def test_a_silent_address_server_holds_the_start_up_no_longer_than_a_silent_cluster() -> None:
+    url = "http://conf.example/rocketmq/nsaddr"
+
+    async def silent(asked: str, timeout: float) -> str:
+        return await asyncio.get_running_loop().create_future()
+
+    settings = Settings(client=ClientConfig(name_server=url), app=AppConfig(connect_timeout=0.2))
+    lifecycle = lifecycle_of(RocketApp("shop"), settings=settings, read_url=silent)
+    with pytest.raises(TransportError, match=rf"{url}: not reached within 0.2 s \(app.connect_timeout\)"):
+        await lifecycle.start()
+
+
 async def test_a_start_that_waits_for_its_cluster_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
