@@ -17,7 +17,8 @@ from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
 from rocketapp.hooks.answers import PublishCall
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.following import Following, ReadOptions, tell, wanted_of
+from rocketapp.scripts.following import Following, Reading
+from rocketapp.scripts.reading import AsMember, ReadOptions, Wanted, log, tell, wanted_of
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
@@ -83,10 +84,12 @@ class Client(Publisher):
         Each queue's messages come in its order. A topic that does not exist yet is waited for.
         tags: `["paid", "refunded"]` or `"paid || refunded"`; `"*"` (default) is all of them.
         start: "first"; "last" (default), what is stored after brokers have said where their queues end, a moment behind
-            the first question for a message; or an aware datetime, what was stored at that time or later.
+            the first question for a message; or an aware datetime, what was stored at that time or later. In a group it
+            is for queues of which the group has no offset.
         idle: ends when no message came for this many seconds; None (default) goes on for ever.
-
-        No group takes part, and nothing is committed.
+        group: read as a member of this consumer group, which shares the queues among its members. A message is done,
+            and its offset is committed, when the loop asks for the next one. The message at which a loop is left
+            comes again. None (default): no group takes part, and nothing is committed.
         """
         reading = await self._read(topic, options, place_of_call())
         try:
@@ -96,18 +99,22 @@ class Client(Publisher):
         finally:
             await self._end(reading)
 
-    async def _read(self, topic: str, options: ReadOptions, place: str) -> Following:
+    async def _read(self, topic: str, options: ReadOptions, place: str) -> Reading:
         """Begin to read. Raises SetupError for arguments that `messages` does not take."""
-        run = self._must_run()
-        reading = Following(run.client, self._settings, wanted_of(topic, options, place))
-        run.readings.add(reading)
-        reading.start()
+        run, wanted = self._must_run(), wanted_of(topic, options, place)
+        reading = run.reading(wanted)
+        run.readings[reading] = wanted.group
+        try:
+            await reading.start()
+        except BaseException:
+            del run.readings[reading]
+            raise
         return reading
 
-    async def _end(self, reading: Following) -> None:
+    async def _end(self, reading: Reading) -> None:
         await reading.stop()
         if self._run is not None:
-            self._run.readings.discard(reading)
+            self._run.readings.pop(reading, None)
 
     def _must_run(self) -> _Run:
         run = self._entered()
@@ -128,19 +135,21 @@ class _Run:
     def __init__(self, settings: Settings) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()
         self.send_timeout: float = settings.producer.send_timeout
-        self.readings: set[Following] = set()
-        """Those that have begun: a loop that was left ends when Python gets to it, or with the client."""
+        self.random: Random = Random()
+        self.readings: dict[Reading, str | None] = {}
+        """Those that have begun, with their groups: a loop that was left ends when Python gets to it, or with the
+        client."""
         self._settings = settings
-        clock, chance = SystemClock(), Random()
+        self._clock = clock = SystemClock()
         self.client: ClientInstance = ClientInstance(
-            config=settings.client, dial=dial_tcp, clock=clock, random=chance, observe=tell
+            config=settings.client, dial=dial_tcp, clock=clock, random=self.random, observe=tell
         )
         self._producer = Producer(
             client=self.client,
             config=settings.producer,
             group=settings.producer.group or GROUP,
             clock=clock,
-            random=chance,
+            random=self.random,
             max_inflated_bytes=settings.client.max_inflated_bytes,
             trace_topic=trace_topic_of(settings.client),
         )
@@ -161,6 +170,21 @@ class _Run:
         await asyncio.gather(*(reading.stop() for reading in self.readings))
         await self._producer.stop()
         await self.client.stop()
+
+    def reading(self, wanted: Wanted) -> Reading:
+        """Raises SetupError for a group that this client reads in already: a member subscribes once."""
+        if wanted.group is None:
+            topic, tags, start, say = wanted.topic, wanted.tags, wanted.start, log.warning
+            return Following(
+                self.client, self._settings, topic, tags, start=start, observe=tell, say=say, idle=wanted.idle
+            )
+        if wanted.group in self.readings.values():
+            raise SetupError(
+                wanted.place, f"messages: this client is in group {wanted.group} already: make another one"
+            )
+        return AsMember(
+            self.client, self._producer, self._settings, wanted, wanted.group, clock=self._clock, random=self.random
+        )
 
     def producer(self, cluster: str) -> Producer:
         """Raises SetupError for any other cluster than this one, which has no name."""

@@ -1,4 +1,4 @@
-"""Read a topic as its messages come, outside of any group: for `rocketapp tail`, and for scripts that look.
+"""Pull every queue of a topic, outside of any group: for `rocketapp tail`, and for scripts that look.
 
 Nothing is committed, so no group's consumption changes. Queues that appear later are found,
 and a broker that is gone is waited for. A reader that is slow holds the pulls up: of each queue at most one answer
@@ -8,22 +8,20 @@ waits for it, and a few more of all queues together.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from datetime import datetime
 from random import Random
-from typing import Any, NamedTuple, TypedDict
 
-from rocketapp.app.declare.options import option_problem, options_given, tags_said, topic_name_problem
 from rocketapp.app.settings import Settings
 from rocketapp.client.calls import offsets, pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.client.instance import ClientInstance
-from rocketapp.errors import NoRouteError, RocketAppError, SetupError, TransportError
-from rocketapp.model.event import Event, LoopFailed
+from rocketapp.errors import NoRouteError, RocketAppError, TransportError
+from rocketapp.model.event import Observe
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
-from rocketapp.model.subscription import ALL_TAGS, Start
+from rocketapp.model.subscription import Start
 from rocketapp.state.backoff import Backoff
 from rocketapp.state.start_position import correct
 from rocketapp.tasks import Tasks
@@ -43,64 +41,65 @@ _AHEAD = 16
 """Answers that may wait for the reader, of all queues together."""
 
 
-log: logging.Logger = logging.getLogger("rocketapp.client")
+class Reading(ABC):
+    """One topic, read once."""
+
+    def __init__(self, idle: float | None) -> None:
+        """`idle`: ends when no message came for so many seconds; None goes on for ever."""
+        self._idle = idle
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Begin to pull. Raises what stopped it; then nothing is left running."""
+
+    async def next(self) -> list[Message]:
+        """Messages of one queue, in its order; none at the end. The loop is through with those before."""
+        try:
+            async with asyncio.timeout(self._idle):
+                return await self._next()
+        except TimeoutError:
+            return []
+
+    @abstractmethod
+    async def _next(self) -> list[Message]:
+        """The same, without an end when there are none for a while."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Pull no more. May be called again."""
 
 
-class ReadOptions(TypedDict, total=False):
-    """The keyword arguments of `messages`."""
+class Following(Reading):
+    """Every queue of one topic, followed at once: outside of any group, nothing is committed."""
 
-    tags: str | Sequence[str]
-    """`["paid", "refunded"]` or `"paid || refunded"`; `"*"` (default) is all of them."""
-    start: Start
-    """The oldest message of each queue ("first"), what comes from now on ("last", default), or what was stored at a
-    time."""
-    idle: float | None
-    """Seconds without a message after which the loop ends; None (default) goes on for ever."""
-
-
-class Wanted(NamedTuple):
-    """What is to be read, checked."""
-
-    topic: str
-    tags: frozenset[str] = frozenset()
-    """Empty for all."""
-    start: Start = "last"
-    """In the queues that are there at first; later ones are read whole."""
-    idle: float | None = None
-
-
-def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
-    """`place`: `file:line` of the call. Raises SetupError for an argument that `messages` does not take."""
-    given = options_given("messages", options, frozenset(ReadOptions.__annotations__), place)
-    problems = (topic_name_problem(topic), *(option_problem(name, value) for name, value in given.items()))
-    if (problem := next(filter(None, problems), None)) is not None:
-        raise SetupError(place, f"messages: {problem}")
-    _, tags = tags_said(given.get("tags", ALL_TAGS))
-    return Wanted(str(topic), tags, given.get("start", "last"), given.get("idle"))
-
-
-def tell(event: Event) -> None:
-    """What keeps a client from going on is logged: nothing else tells it to a script that waits."""
-    if isinstance(event, LoopFailed):
-        log.warning("%s: %s", event.loop, event.error)
-
-
-class Following:
-    """Every queue of one topic, followed at once."""
-
-    def __init__(self, client: ClientInstance, settings: Settings, wanted: Wanted) -> None:
-        self._random = Random()
-        self._client, self._config = client, settings.consumer
-        self._topic, self._tags, self._start, self._idle = wanted
-        self._expression = " || ".join(sorted(wanted.tags)) or "*"
+    def __init__(
+        self,
+        client: ClientInstance,
+        settings: Settings,
+        topic: str,
+        tags: frozenset[str],
+        *,
+        start: Start,
+        observe: Observe,
+        say: Callable[[str], None],
+        idle: float | None = None,
+    ) -> None:
+        """`tags`: empty for all. `start`: in the queues that are there at first; later ones are read whole. `say`: is
+        told, in one line, what keeps it from going on.
+        """
+        super().__init__(idle)
+        self._random, self._say = Random(), say
+        self._client, self._topic, self._tags, self._start = client, topic, tags, start
+        self._config = settings.consumer
+        self._expression = " || ".join(sorted(tags)) or "*"
         self._max_inflated_bytes = settings.client.max_inflated_bytes
         self._now = asyncio.get_running_loop().time
-        self._tasks = Tasks(tell)
+        self._tasks = Tasks(observe)
         self._followed: set[MessageQueue] = set()
         self._pulled: asyncio.Queue[list[Message]] = asyncio.Queue(_AHEAD)
         self._stopped = asyncio.Event()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Look for queues, and pull from them."""
         self._tasks.start(self._look_for_queues(), f"queues of {self._topic}")
 
@@ -111,15 +110,8 @@ class Following:
         if self._pulled.empty():
             self._pulled.put_nowait([])
 
-    async def next(self) -> list[Message]:
-        """Messages of one queue, in its order; none at the end."""
-        if self._stopped.is_set():
-            return []
-        try:
-            async with asyncio.timeout(self._idle):
-                return await self._pulled.get()
-        except TimeoutError:
-            return []
+    async def _next(self) -> list[Message]:
+        return [] if self._stopped.is_set() else await self._pulled.get()
 
     async def _look_for_queues(self) -> None:
         is_first, told = True, ""
@@ -130,12 +122,12 @@ class Following:
                 # Not looked yet: the first queues that are found are those that were there at first.
                 if told != str(error):
                     told = str(error)
-                    log.warning(f"topic {self._topic}: {error}: trying again")
+                    self._say(f"topic {self._topic}: {error}: trying again")
                 await asyncio.sleep(ROUTE_INTERVAL)
                 continue
             told = ""
             if is_first and not queues:
-                log.warning(f"topic {self._topic} does not exist yet: waiting for it")
+                self._say(f"topic {self._topic} does not exist yet: waiting for it")
             for queue in queues:
                 if queue not in self._followed:
                     self._followed.add(queue)
@@ -162,12 +154,12 @@ class Following:
                 lasts = not isinstance(error, TransportError) or self._now() >= failing_since + _LOST_PATIENCE
                 if lasts and told != str(error):
                     told = str(error)
-                    log.warning(f"{queue}: {error}: trying again")
+                    self._say(f"{queue}: {error}: trying again")
                 broker_id = MASTER_ID  # the slave that it sent us to may be gone
                 await asyncio.sleep(self._config.pull_retry_delay)
                 continue
             if told:
-                log.warning(f"{queue}: it goes on")
+                self._say(f"{queue}: it goes on")
             failing_since, told = None, ""
             if result.status == "illegal" and broker_id == MASTER_ID:
                 correction = correct(
@@ -177,7 +169,7 @@ class Following:
                     max_offset=result.max_offset,
                     is_same=True,
                 )
-                log.warning(f"{queue}: {correction.reason}")
+                self._say(f"{queue}: {correction.reason}")
                 offset = correction.offset
             elif result.status != "illegal":
                 offset = result.next_offset
@@ -228,5 +220,5 @@ class Following:
                 ask = offsets.min_offset if start == "first" else offsets.max_offset
                 return await ask(connection, queue, OFFSET_TIMEOUT)
             except RocketAppError as error:
-                log.warning(f"{queue}: {error}: trying again")
+                self._say(f"{queue}: {error}: trying again")
                 await asyncio.sleep(pauses.next(self._random.random()))

@@ -15,7 +15,7 @@ from rocketapp.errors import SetupError
 from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.scripts.client import Client
-from rocketapp.scripts.following import ReadOptions
+from rocketapp.scripts.reading import ReadOptions
 from rocketapp.wire.record import Message
 
 T = TypeVar("T")

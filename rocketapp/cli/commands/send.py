@@ -20,7 +20,7 @@ from rocketapp.cli.output import needs_ascii, writing
 from rocketapp.errors import RocketAppError
 from rocketapp.model.outgoing import SendOptions, SendResult
 from rocketapp.producer.checks import problem_of
-from rocketapp.scripts.following import log
+from rocketapp.scripts.reading import log
 from rocketapp.scripts.sync_client import SyncClient
 
 Show = Callable[["SendResult"], str]

@@ -7,12 +7,14 @@ import multiprocessing
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 import rocketapp
 from rocketapp import Client, ConfigError, Message, NoReply, SendRefused, SetupError, SyncClient, TransportError
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.testing.broker import serving
 
 QUICK = {"client": {"poll_name_server_interval": 0.1}, "consumer": {"long_poll": 0.5}}
@@ -56,6 +58,72 @@ async def test_reading_begins_at_a_time(broker: str) -> None:
         for start, expected in ((now - hour, ["a", "b"]), (now + hour, [])):
             found = [one.text() async for one in client.messages("script-k", start=start, idle=1.0)]
             assert sorted(found) == expected
+
+
+async def test_a_member_shares_queues_as_the_settings_say_and_its_messages_are_traced(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        sent = [await client.publish("script-shared", f"{number}") for number in range(2)]
+    assert sent[0].queue != sent[1].queue
+    ours = sent[0].queue
+    chosen = {"allocation": "CONFIG", "allocation_queues": [f"{ours.topic}@{ours.broker_name}:{ours.queue_id}"]}
+    settings = {"client": {**QUICK["client"], "message_trace": True}, "consumer": {**QUICK["consumer"], **chosen}}
+    async with Client(broker, settings=settings) as client:
+        found = [
+            one.text() async for one in client.messages("script-shared", group="script-own", start="first", idle=1.0)
+        ]
+    assert found == ["0"]
+    async with Client(broker, settings=QUICK) as client:
+        trace = client.messages("RMQ_SYS_TRACE_TOPIC", start="first", idle=1.0)
+        assert [one for one in [one.text() async for one in trace] if "SubAfter" in one and sent[0].message_id in one]
+
+
+async def test_a_group_goes_on_at_the_message_at_which_a_loop_was_left(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        for number in range(5):
+            await client.publish("script-l", str(number), order_key="k")
+    found: list[list[str]] = []
+    for most in (3, 9, 9):
+        async with Client(broker, settings=QUICK) as client:
+            found.append([])
+            async for message in client.messages("script-l", group="script-readers", start="first", idle=2.0):
+                found[-1].append(message.text())
+                if len(found[-1]) == most:
+                    break
+    assert found == [["0", "1", "2"], ["2", "3", "4"], []]
+
+
+async def test_a_client_that_ends_waits_for_a_loop_that_was_left_before(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = PushConsumer.stop
+
+    async def takes_its_time(consumer: PushConsumer, **options: Any) -> bool:
+        for _ in range(200):
+            await asyncio.sleep(0)
+        return await stop(consumer, **options)
+
+    monkeypatch.setattr(PushConsumer, "stop", takes_its_time)
+    found: list[str] = []
+    async with Client(broker, settings=QUICK) as client:
+        for number in range(3):
+            await client.publish("script-left", str(number), order_key="k")
+    for _ in range(2):
+        async with Client(broker, settings=QUICK) as client:
+            messages = client.messages("script-left", group="script-left", start="first")
+            found += [(await anext(messages)).text(), (await anext(messages)).text()]
+            # What a loop has left is closed when its last reference goes.
+            await asyncio.gather(messages.aclose(), client.__aexit__(None, None, None))
+    assert found == ["0", "1", "1", "2"]
+
+
+async def test_a_client_is_in_a_group_once(broker: str) -> None:
+    async with Client(broker, settings=QUICK) as client:
+        await client.publish("script-m", b"1")
+        async for _ in client.messages("script-m", group="script-once", start="first"):
+            with pytest.raises(SetupError, match="in group script-once already: make another one"):
+                async for _ in client.messages("script-m", group="script-once"):
+                    raise AssertionError("it was read")
+            break
 
 
 async def test_a_request_that_is_not_answered_ends_in_time(broker: str) -> None:
@@ -143,10 +211,12 @@ async def test_a_cluster_that_is_away_is_told_at_once_and_leaves_nothing() -> No
     [
         ({"start": "now"}, 'give "first", "last" or an aware datetime'),
         ({"start": datetime(2026, 1, 1)}, "no time zone"),
+        ({"group": 5}, "group=5 is not a name: give a string"),
+        ({"group": "two words"}, "only letters"),
         ({"idle": 0}, "idle=0: give seconds, more than 0"),
         ({"tags": "||"}, "tags"),
         ({"tags": "paid|refunded"}, r'write tags=\["paid", "refunded"\]'),
-        ({"from": "first"}, "no keyword 'from': known are idle, start, tags"),
+        ({"from": "first"}, "no keyword 'from': known are group, idle, start, tags"),
     ],
 )
 async def test_reading_says_what_it_takes(broker: str, options: dict[str, object], text: str) -> None:
@@ -175,6 +245,9 @@ def test_plain_code_publishes_and_reads(broker: str) -> None:
         assert sorted(one.body for one in found) == [b"1", b"2", b"3", b"4"]
         assert sent.message_id in {one.message_id for one in found}
         assert list(client.messages("script-h", start="first", idle=0.5, tags="none")) == []
+        of_group = client.messages("script-h", start="first", idle=2.0, group="script-plain")
+        assert sorted(one.body for one in of_group) == [b"1", b"2", b"3", b"4"]
+        assert list(client.messages("script-h", start="first", idle=1.0, group="script-plain")) == []
 
 
 async def test_plain_code_may_be_in_a_running_event_loop_as_in_a_notebook(broker: str) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
-import pytest
-
 from rocketapp.app.settings import Settings
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
-from rocketapp.scripts.following import Following, Wanted
+from rocketapp.scripts.following import Following
 from rocketapp.wire.codes import RequestCode
 from tests.unit.scripted import Cluster, Events, eventually, in_virtual_time, refuse
 
 
 @in_virtual_time
-async def test_a_first_look_that_fails_does_not_move_the_begin(caplog: pytest.LogCaptureFixture) -> None:
-    cluster = await Cluster().start()
+async def test_a_first_look_that_fails_does_not_move_the_begin() -> None:
+    cluster, said = await Cluster().start(), list[str]()
     client = ClientInstance(
         config=ClientConfig(name_server=cluster.name_server.address),
         dial=cluster.network.dial,
@@ -32,11 +30,10 @@ async def test_a_first_look_that_fails_does_not_move_the_begin(caplog: pytest.Lo
     cluster.add_topic("t", queues=1)
     cluster.brokers[0].answers[RequestCode.GET_MIN_OFFSET] = refuse(1)
     cluster.brokers[0].answers[RequestCode.GET_MAX_OFFSET] = refuse(1)
-    following = Following(client, Settings(), Wanted("t"))
-    following.start()
+    following = Following(client, Settings(), "t", frozenset(), start="last", observe=Events(), say=said.append)
+    await following.start()
     await asyncio.sleep(5)
-    (said,) = caplog.messages
-    assert "starting: trying again" in said
+    assert len(said) == 1 and "starting: trying again" in said[0]
     cluster.name_server.answers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = tell
     broker = cluster.brokers[0]
     await eventually(lambda: RequestCode.GET_MAX_OFFSET in broker.codes())
