@@ -67,9 +67,9 @@ class QueueLimits:
     patience: float = FLOW_PATIENCE
     """Seconds for which the queue may stand at its limits before it is told."""
 
-    def _divided(self, queues: int) -> QueueLimits:
+    def divided(self, queues: int) -> QueueLimits:
         """The limits of one queue while this process has this many queues of its topic."""
-        found, queues = self, max(1, queues)
+        found = self
         if self.topic_messages and (share := max(1, self.topic_messages // queues)) < found.max_messages:
             text = f"limit topic_max_messages {self.topic_messages} for {queues} queues"
             found = replace(found, max_messages=share, limit_told=text)
@@ -78,29 +78,26 @@ class QueueLimits:
             found = replace(found, max_bytes=share, bytes_told=text)
         return found
 
-    def reached(self, queue: Unfinished, share: float = 1.0, *, queues: int = 1) -> bool:
-        """Whether the queue, one of so many of its topic, holds that share of one of its limits. An empty one never
-        does.
-        """
+    def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
+        """Whether the queue holds that share of one of its limits. An empty queue never does."""
         if not (count := len(queue)):
             return False
-        limits = self._divided(queues)
-        if count >= limits.max_messages * share or queue.size >= limits.max_bytes * share:
+        if count >= self.max_messages * share or queue.size >= self.max_bytes * share:
             return True
         if self.max_span is not None and queue.span >= self.max_span * share:
             return True
         return self.is_full is not None and self.is_full(share) is not None
 
-    def reason(self, queue: Unfinished, *, queues: int = 1) -> str | None:
+    def reason(self, queue: Unfinished) -> str | None:
         """The limit that stopped the queue, in words; None when it holds less than a stopped queue has to reach."""
-        if not self.reached(queue, REOPEN, queues=queues):
+        if not self.reached(queue, REOPEN):
             return None
-        count, limits = len(queue), self._divided(queues)
-        if count >= limits.max_messages * REOPEN:
-            told = limits.limit_told or f"limit queue_max_messages {limits.max_messages}"
+        count = len(queue)
+        if count >= self.max_messages * REOPEN:
+            told = self.limit_told or f"limit queue_max_messages {self.max_messages}"
             return f"flow control: {count} unfinished messages, {told}"
-        if queue.size >= limits.max_bytes * REOPEN:
-            told = limits.bytes_told or f"limit queue_max_bytes {limits.max_bytes}"
+        if queue.size >= self.max_bytes * REOPEN:
+            told = self.bytes_told or f"limit queue_max_bytes {self.max_bytes}"
             return f"flow control: {queue.size} unfinished bytes, {told}"
         together = None if self.is_full is None else self.is_full(REOPEN)
         if together is not None:

@@ -89,6 +89,8 @@ class MessageDelivery:
     ) -> None:
         self.queue: MessageQueue = process_queue.message_queue
         self._process_queue, self._lock, self._mode, self._new_acks = process_queue, lock, mode, new_acks
+        self.check: Callable[[Any], Any] | None = None
+        """What of an item may still start, or None if nothing may."""
         self._context, self._callers = mode.context, mode.callers
         self.lease: Lease = lock.lease if lock is not None and mode.needs_lock else Lease.endless()
         self._loop = asyncio.get_running_loop()

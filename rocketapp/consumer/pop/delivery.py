@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
@@ -21,6 +22,7 @@ class PopDelivery(MessageDelivery):
 
     def __init__(self, acks: PopAcks, mode: MessageMode) -> None:
         super().__init__(acks.queue, None, mode, partial(mode.context.new_acks, failures=acks))
+        self.check: Callable[[Any], Any] | None = self._hidden
         self._acks = acks
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -29,6 +31,16 @@ class PopDelivery(MessageDelivery):
             self._acks.give_back(messages)
         else:
             super().deliver(messages)
+
+    def _hidden(self, item: Any) -> Any:
+        """What of an item is hidden from others still. The rest is given back; a thread may ask."""
+        is_over, now = self._acks.queue.is_over, self._loop.time()
+        late = [message for message in messages_of(item) if is_over(message, now)]
+        if not late:
+            return item
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._acks.give_back, late)
+        return None if isinstance(item, Message) else [message for message in item if message not in late] or None
 
     def _park(self, caller: Caller, message: Message, after: float) -> None:
         """It is parked; after the end it is given back."""

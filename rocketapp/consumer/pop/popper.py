@@ -33,6 +33,8 @@ _SHORT_HOLD = 1.0
 """Seconds that a broker may hold a request while messages may come again: it wakes none for them."""
 _ANSWER_LATE = 10.0
 """Seconds that an answer may be late (Java: the same)."""
+_KNOWS_SUSPEND = 513
+"""Version of a broker (V5_5_0 in Java's MQVersion) from which a message that is given back has no attempt more."""
 
 
 class Coming(NamedTuple):
@@ -106,6 +108,13 @@ class Popper:
             if not self._flow.is_paused and self._flow.may_pull():
                 self.coming = await self._start(self._hold())
         finally:
+            self._hand_on(coming, messages)
+
+    def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
+        if self._flow.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
+            # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
+            self._acks.give_back(messages)
+        else:
             self._delivery.deliver(messages)
 
     def took(self, coming: Coming) -> Sequence[Message]:

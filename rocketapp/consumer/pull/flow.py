@@ -117,7 +117,8 @@ class QueueFlow:
         """Done when the queue is resumed; None while it is not paused."""
         self.is_stopped: bool = False
         """It is blocked, apart from a pause."""
-        self._limits = limits
+        self._whole = limits
+        """Before they are divided among the queues of the topic."""
         self._loop = asyncio.get_running_loop()
         self._reopened: asyncio.Future[None] | None = None
         self._is_scheduled = False
@@ -171,7 +172,7 @@ class QueueFlow:
             elif self.may_pull():
                 return
             else:
-                self.stops(self.reason, CONSEQUENCE, self._limits.patience)
+                self.stops(self.reason, CONSEQUENCE, self._whole.patience)
                 await self.room()
                 self.moves()
                 if self._resumed is None:
@@ -186,12 +187,16 @@ class QueueFlow:
         reason = self._budget.reason(self._account)
         if self._has_no_limits:
             return f"{reason}; topics of the group are {self._pauses.reason_of_any()}"
-        return self._limits.reason(self._queue, queues=self._account.topic.accounts) or reason
+        return self._limits.reason(self._queue) or reason
 
     def change(self, limits: QueueLimits) -> None:
         """Other limits hold from now on."""
-        self._limits = limits
+        self._whole = limits
         self.look_again()
+
+    @property
+    def _limits(self) -> QueueLimits:
+        return self._whole.divided(max(1, self._account.topic.accounts))
 
     @property
     def _has_no_limits(self) -> bool:
@@ -246,7 +251,7 @@ class QueueFlow:
 
     def is_full(self, share: float = 1.0) -> bool:
         """Whether the queue has reached this share of one of its own limits."""
-        return not self._has_no_limits and self._limits.reached(self._queue, share, queues=self._account.topic.accounts)
+        return not self._has_no_limits and self._limits.reached(self._queue, share)
 
     def look_again(self) -> None:
         """Messages were finished, limits changed, or topics paused or resumed: perhaps the queue may pull now."""

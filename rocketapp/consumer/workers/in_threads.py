@@ -229,7 +229,7 @@ class ThreadWorkers:
 
     def _stint(self, worker: _ThreadWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each takes longer
         """Call for some of its messages; True: with the end of the last call the run is given back."""
-        items, lease, now, note = run.items, run.lease, self._now, worker.note
+        items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
         is_watched, is_of_one, raised = run.is_watched, run.is_shared, False
         is_done = True  # what returned None, and the loop need not hear of each
@@ -249,7 +249,13 @@ class ThreadWorkers:
                     taker = worker.taker
                     caller, call, _, is_plain = taker.parts
                     append = shares.setdefault(taker, []).append
-                item = worker.item = popleft()[1] if caller.is_open else _next(items, taker)
+                taken = popleft()[1] if caller.is_open else _next(items, taker)
+                if check is None:
+                    item = taken
+                elif (item := check(taken)) is None:
+                    caller.not_started(taken)
+                    continue
+                worker.item = item
                 if is_watched:
                     run.item = item
                     if each is not None and note is not None:
@@ -262,7 +268,7 @@ class ThreadWorkers:
                     at = now()
                     is_done = at < lease.certain_until and not run.starts_nothing and run.in_turn is None
                 if result is None and is_plain and is_done:
-                    append(item)
+                    append(taken)
                 elif self._ended(worker, run, item, result, raised=raised):
                     return True
                 else:

@@ -175,14 +175,14 @@ class LoopWorkers:
             if now() >= self._turn_end:
                 await self._let_others_run()
 
-    async def _stint(self, worker: _LoopWorker, run: Run) -> bool:
+    async def _stint(self, worker: _LoopWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
         """Call for some of its messages, as long as the lease is certain.
 
         True: the run was given back with the end of the last call.
         """
         now, note, taker, lease, is_back = self._now, worker.note, worker.taker, run.lease, not run.is_shared
         caller, call, done, is_plain = taker.parts
-        items, popleft, each = run.items, run.items.popleft, run.record_of if run.notes_each else None
+        items, popleft, check, each = run.items, run.items.popleft, run.check, run.record_of if run.notes_each else None
         most, at = run.most if note is None else run.note(note, run.most), now()
         until, is_watched, is_certain, raised = at + LONGEST_STINT, run.is_watched, at < lease.certain_until, False
         for _ in repeat(None, most if is_certain else 0):
@@ -199,6 +199,8 @@ class LoopWorkers:
             if not caller.is_open and not caller.may_start(item):
                 items.appendleft((taker, item))
                 break
+            if check is not None and (item := _checked(check, item, caller)) is None:
+                continue
             worker.item = item
             if is_watched:
                 run.item = item
@@ -242,3 +244,11 @@ class LoopWorkers:
         self._turn_end = self._loop.time() + _TURN
         # This worker may suspend next, so others are asked again behind it.
         self._ask_to_spread()
+
+
+def _checked(check: Callable[[Any], Any], item: Any, caller: Caller) -> Any:
+    """What of an item may still start, or None if nothing may."""
+    left = check(item)
+    if left is None:
+        caller.not_started(item)
+    return left

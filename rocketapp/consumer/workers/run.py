@@ -83,6 +83,8 @@ class Run:
     """Messages that a worker may take at once."""
     record_of: Callable[[int, int], bytes] | None = None
     """Makes what a worker notes down that takes these offsets; None: nothing is."""
+    check: Callable[[Any], Any] | None = None
+    """What of an item may still start, or None if nothing may; asked by whoever has taken it."""
     in_turn: Message | None = None
     """Its first message, when that may end the process: nothing of it is noted down once its call has ended."""
     rests: bool = False
@@ -175,6 +177,7 @@ class FreeRun(Run):
         super().__init__(items, delivery)
         if items[0][0].handler.runs_here:
             self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+        self.check: Callable[[Any], Any] | None = delivery.check
         # What is not watched is withdrawn when nothing more may start: a look at the clock costs 3 % of a quick call.
         self.is_watched: bool = self.notes_each or self.lease.certain_until < inf
         self._count = len(items)

@@ -79,6 +79,30 @@ async def test_a_probe_in_a_thread_waits_for_a_token(options: dict[str, Any]) ->
     await probed.mode.callers.stop()
 
 
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_message_whose_time_is_over_uses_up_no_probe(is_async: bool) -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+
+    def sync_call(message: Message) -> None:
+        called.append(message.offset)
+
+    workers = OneCalled(Handler(subscription(is_async=is_async), call if is_async else sync_call), Reports())
+    pauses = workers.member.pauses
+    pauses.pause("topic", "breaker")
+    workers.submit(message(0)).check = lambda _: None
+    workers.submit(message(1))
+    workers.submit(message(2))
+    await asyncio.sleep(0.05)
+    pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))
+    await eventually(lambda: bool(called), 5)
+    await asyncio.sleep(0.1)
+    assert called == [1]
+    await workers.callers.stop()
+
+
 async def test_a_thread_that_is_too_late_for_a_probe_gives_none_back(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = OneCalled(Handler(subscription(is_async=False, rate=1000.0), lambda _: None), Reports())
     caller, pauses = workers.taker.caller, workers.member.pauses
