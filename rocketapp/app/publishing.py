@@ -19,7 +19,7 @@ from rocketapp.app.places import place_of_call
 from rocketapp.errors import NotRecalled, SendUnknown, SetupError
 from rocketapp.hooks.answers import PublishCall, Sending
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import DELAY_SECONDS, delay_level
+from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.numbers import is_number
 from rocketapp.model.outgoing import (
     MessageOptions,
@@ -51,7 +51,7 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
     delay, recallable = options.get("delay"), options.get("recallable", False)
     _check("delay", delay, delay is None or is_number(delay), "seconds as a number, or None")
     _check("recallable", recallable, isinstance(recallable, bool), "True or False")
-    level, seconds = _delay(delay, recallable)
+    level, seconds = _delay(delay, options.get("rounding"), recallable)
     # Subscriptions split their tags at || and take the blanks away.
     if tag and ("||" in tag or tag != tag.strip()):
         raise ValueError(f"tag={tag!r}: a message has one tag, without || or blanks at its ends: none could select it")
@@ -76,14 +76,20 @@ def outgoing(topic: str, body: Any, options: MessageOptions, payloads: Payloads 
     )
 
 
-def _delay(delay: float | None, recallable: bool) -> tuple[int, float]:
+def _delay(delay: float | None, rounding: str | None, recallable: bool) -> tuple[int, float]:
     """The delay level, or 0 and the seconds that a timer counts."""
+    if rounding not in (None, "up"):
+        raise ValueError(f'rounding={rounding!r}: give "up", or leave it out; a message must not come early')
     if delay is None:
         if recallable:
             raise ValueError("recallable=True: only a message with a delay= can be taken back")
         return 0, 0.0
     if not 0 < delay < math.inf:
         raise ValueError(f"delay={delay:g}: give seconds above 0, or leave it out")
+    if rounding == "up":
+        if delay > DELAY_SECONDS[-1]:
+            delay_level(delay)  # raises, and says what the most is
+        delay = DELAY_SECONDS[delay_level_at_least(delay) - 1]
     if delay in DELAY_SECONDS and not recallable:
         return delay_level(delay), 0.0
     return 0, float(delay)
@@ -220,6 +226,7 @@ class Publisher(PublishesSync):
         order_key: messages with equal ones share a queue, in the order of publishing.
         delay: seconds above 0. One of RocketMQ's delay levels waits at any broker; another needs a broker with timers
             (Apache RocketMQ from 5.0), and without them SendRefused names the levels next to it.
+        rounding: "up" takes the next longer level for another delay.
         cluster: the name of one of `RocketApp(clusters=...)`; None is the unnamed cluster. In a handler the one of the
             handled message, unless this names another.
         timeout: seconds in total; None is `producer.send_timeout`.

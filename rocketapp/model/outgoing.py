@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from rocketapp.model.message_queue import MessageQueue, QueueSelector
 
@@ -80,6 +80,8 @@ class MessageOptions(TypedDict, total=False):
     """The queue to publish to, or a function that chooses it; not with `order_key`."""
     delay: float | None
     """Seconds before consumers see it. One of RocketMQ's delay levels, or any other where the broker has timers."""
+    rounding: Literal["up"] | None
+    """"up": a `delay` between two levels is the next longer one, which needs no timers."""
     recallable: bool
     """A `delay` waits on the broker's timer, also when it is a level: `recall` can take the message back."""
     content_type: str | None

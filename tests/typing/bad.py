@@ -36,7 +36,7 @@ async def calls(message: Message, publisher: Publisher) -> None:
 numbers = Topic("numbers", int)
 app.publishes("invoices", tags="new")  # E: call-overload
 app.publishes(5)  # E: call-overload
-app.publishes("invoices", delay="7")  # E: call-overload
+app.publishes("invoices", delay=7, rounding="down")  # E: call-overload
 app.publishes("invoices")(5)  # E: type-var
 Topic("numbers", 5)  # E: arg-type
 Topic("numbers")  # E: call-arg

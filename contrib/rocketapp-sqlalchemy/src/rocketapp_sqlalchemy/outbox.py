@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from typing import Any, Final, TypedDict, Unpack
+from typing import Any, Final, Literal, TypedDict, Unpack
 
 from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -36,6 +36,7 @@ class OutboxOptions(TypedDict, total=False):
     properties: dict[str, str]
     order_key: str
     delay: float
+    rounding: Literal["up"] | None
     content_type: str | None
     cluster: str
 

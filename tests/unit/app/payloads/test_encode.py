@@ -79,6 +79,7 @@ def test_a_number_that_json_does_not_have_is_refused_and_not_sent_as_null(number
         ({"delay": 45}, 0, 45.0),
         ({"delay": 0.25}, 0, 0.25),
         ({"delay": 30, "recallable": True}, 0, 30.0),
+        ({"delay": 45, "rounding": "up", "recallable": True}, 0, 60.0),
     ],
 )
 def test_a_delay_is_a_level_or_counted_by_a_timer(options: MessageOptions, level: int, seconds: float) -> None:
