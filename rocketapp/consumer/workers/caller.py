@@ -152,10 +152,20 @@ class Caller:
         if is_probe:
             try:
                 self._probe.pop()
-            except IndexError:
-                return False  # another thread was faster: the probe is that one's
+            except IndexError:  # another thread was faster: the probe is that one's
+                if tokens is not None:
+                    tokens.spend(-len(messages_of(item)))
+                return False
             self.probed = item
         return True
+
+    def not_started(self, item: Any) -> None:
+        """It was not started although it might, and uses up nothing."""
+        if self._tokens is not None:
+            self._tokens.spend(-len(messages_of(item)))
+        if self.probed is item:
+            self.probed = None
+            self._probe.append(None)
 
     def ask_for_probe(self) -> None:
         """On the loop, during a pause, when there is a message that could start: whether one may."""

@@ -337,7 +337,12 @@ class ThreadWorkers:
 
 
 def _next(items: deque[Pair], taker: Taker) -> Any:
-    """Take the first message. Raises IndexError when it may not start now, or others were faster: its token is lost."""
-    if not taker.caller.may_start(items[0][1]):
+    """Take the first message. Raises IndexError when it may not start now, or others were faster."""
+    caller, first = taker.caller, items[0][1]
+    if not caller.may_start(first):
         raise IndexError
-    return items.popleft()[1]
+    try:
+        return items.popleft()[1]
+    except IndexError:
+        caller.not_started(first)
+        raise

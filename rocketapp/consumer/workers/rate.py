@@ -38,7 +38,7 @@ class TokenBucket:
         return is_taken
 
     def spend(self, count: int) -> None:
-        """This many more started with it, a batch: the next ones wait until they are paid for."""
+        """This many more started with it, a batch: the next ones wait until they are paid for. Negative gives back."""
         with self._lock:
             self._tokens -= count
 
