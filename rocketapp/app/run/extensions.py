@@ -47,7 +47,12 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
         if name.upper() in _OURS or name in theirs:
             raise PluginError(answer.plugin, f"allocation_strategy: another strategy is named {name!r} already")
         theirs[name] = answer.value
-    wanted = config.allocation.strip()
+    return named(config, theirs)
+
+
+def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None) -> Allocation:
+    """The one that the settings name, of ours and those of plugins. Raises ConfigError."""
+    theirs, wanted = theirs or {}, config.allocation.strip()
     if wanted in theirs:
         return theirs[wanted]
     if (make := _OURS.get(wanted.upper())) is None:
