@@ -476,7 +476,7 @@ async def test_publish_sync_works_from_threads_and_refuses_the_loop() -> None:
 
 async def test_a_keyword_that_publishing_does_not_take_is_refused_with_those_it_takes() -> None:
     app: Any = app_of(Diary())
-    all_of_them = "tag, keys, properties, order_key, queue, delay, recallable, content_type, cluster"
+    all_of_them = "tag, keys, properties, order_key, queue, delay, rounding, recallable, content_type, cluster"
     with pytest.raises(TypeError, match=rf"publish\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
         await app.publish("orders", "x", tags="paid")
     with pytest.raises(TypeError, match=rf"publish\(\) takes no keyword 'tags': it takes {all_of_them}, timeout$"):
