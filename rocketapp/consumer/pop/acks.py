@@ -88,6 +88,8 @@ class PopAcks:
         """What is in flight."""
         self._takes_batches = True
         self._sending: list[Acks] = []
+        self._comes_until = -inf
+        """Until then messages come again that we have failed on."""
         self._name = f"hide messages of {queue}"
         self._running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(_WIDTH)
@@ -181,7 +183,7 @@ class PopAcks:
     @property
     def expects_retries(self) -> bool:
         """Whether messages come again that this member has failed on, or may: some are in flight."""
-        return len(self.queue) > 0 or self._loop.time() < self._redelivery.due_until
+        return len(self.queue) > 0 or self._loop.time() < self._comes_until
 
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
@@ -208,7 +210,8 @@ class PopAcks:
         delay = seconds_of(level)
 
         def hidden() -> None:
-            redelivery.may_come_until(self._loop.time() + delay + LATE)
+            self._comes_until = max(self._comes_until, self._loop.time() + delay + LATE)
+            redelivery.may_come_until(self._comes_until)
             count_retry(self._member, handler, message, failure, delay)
 
         self._start(_Change(message, delay, is_last=True, when_hidden=hidden))

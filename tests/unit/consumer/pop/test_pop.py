@@ -285,6 +285,21 @@ async def test_a_paused_topic_is_not_idle_before_its_broker_was_asked_again() ->
     assert await member.stop()
 
 
+@in_virtual_time
+async def test_a_failed_message_hurries_the_pops_of_its_own_topic_alone() -> None:
+    cluster = await started(queues=1, sent=1)
+    cluster.create("quiet", queues=1)
+
+    async def fail(message: Message) -> None:
+        raise Retry(after=600)
+
+    member = await cluster.member(popped(fail), popped(Seen(), topic="quiet")).start()
+    await asyncio.sleep(60)
+    hurried, quiet = (len(cluster.requests(RequestCode.POP_MESSAGE, topic=name)) for name in ("topic", "quiet"))
+    assert quiet < 15 < hurried
+    assert await member.stop()
+
+
 @pytest.mark.parametrize("after", [1.0, 60.0])
 @in_virtual_time
 async def test_retry_after_rounds_up_to_the_levels_that_all_handlers_have(after: float) -> None:
