@@ -174,7 +174,17 @@ def _failure(error: BaseException, doing: str) -> CommandError:
         text = one_line(str(error))
         place = user_place(error)
         return CommandError(text if place is None or _names_a_place(text) else f"{place}: {text}", USAGE)
-    return CommandError(f"{user_place(error) or doing}: {describe(error)}", USAGE)
+    return CommandError(f"{user_place(error) or doing}: {describe(error)}{_mend_of_call(error)}", USAGE)
+
+
+def _mend_of_call(error: BaseException) -> str:
+    """Of a declaration whose arguments do not fit, which Python refuses before it is entered."""
+    text = str(error) if type(error) is TypeError else ""
+    if not text.startswith(("RocketApp.", "Router.", "Subscribing.")):
+        return ""
+    if text.endswith("missing 1 required positional argument: 'function'"):
+        return ": write the decorator without brackets"
+    return ": name all but the first argument" if re.search(r"takes .* positional arguments? but", text) else ""
 
 
 def _names_a_place(text: str) -> bool:
