@@ -109,7 +109,10 @@ class Starts:
     async def fix(self, queue: MessageQueue) -> int:
         """The committed offset; without one, what the rule says, committed with an answer."""
         # Of a popped topic brokers keep the offsets, whatever the store: they hand out the messages.
-        store: GroupOffsets = self._member.brokers if queue.topic in self._member.popped else self._store
+        is_popped = queue.topic in self._member.popped
+        if is_popped and self._rules.get(queue.topic, "first") == "first":
+            return 0  # there brokers begin by themselves: our commit could undo what another member has popped
+        store: GroupOffsets = self._member.brokers if is_popped else self._store
         committed = await store.committed_for_start(queue)
         if committed.offset is not None and committed.is_certain:
             return committed.offset

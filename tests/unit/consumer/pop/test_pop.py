@@ -73,6 +73,15 @@ async def test_messages_are_handled_once_and_acknowledged_together_and_nothing_i
 
 
 @in_virtual_time
+async def test_where_brokers_begin_by_themselves_no_start_undoes_what_others_have_popped() -> None:
+    cluster, seen = await started(sent=3), Seen()
+    members = [await cluster.member(popped(seen)).start() for _ in range(3)]
+    await eventually(lambda: len(seen) == 6)
+    assert cluster.requests(RequestCode.UPDATE_CONSUMER_OFFSET, topic="topic") == []
+    assert all([await member.stop() for member in members])
+
+
+@in_virtual_time
 async def test_a_mode_that_is_pop_already_is_left_as_it_is() -> None:
     cluster = await started()
     cluster.modes["broker-a", "topic"] = POP
