@@ -62,7 +62,7 @@ class PopAssignment(Owned):
             self._consuming[1].change(self._limits())
 
     async def _session(self) -> None:
-        """Begins when the group has an offset in each queue in which a broker would choose another one than `start=`."""
+        """Begins when the group has an offset in each queue where a broker would choose another one than `start=`."""
         member, queue = self._member, self._acks.queue
         route = member.client.routes.get(self.queue.topic)
         for there in () if route is None else route.readable_queues(self.queue.topic):
