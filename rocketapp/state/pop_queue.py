@@ -69,7 +69,7 @@ class HandOut:
 class PopQueue(ProcessQueue[M]):
     """What one broker has handed out of one topic, and is in flight here."""
 
-    __slots__ = ("_hand_outs", "_prompt", "_ready", "is_empty_since", "rest")
+    __slots__ = ("_hand_outs", "_prompt", "_ready", "coming", "is_empty_since", "rest")
     size: int
 
     def __init__(self, message_queue: MessageQueue, prompt: Callable[[], None], epoch: int = 0) -> None:
@@ -80,6 +80,8 @@ class PopQueue(ProcessQueue[M]):
         self._prompt = prompt
         self.rest: int | None = None
         """Messages that the broker had left when it last answered; None before that."""
+        self.coming: dict[str, float] = {}
+        """By message id the loop's time until which a message comes again that this member has failed on."""
         self.is_empty_since: float | None = None
         """The loop's time since which the broker has had nothing for us; None while it has, or is not known."""
 

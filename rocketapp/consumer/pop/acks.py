@@ -88,8 +88,6 @@ class PopAcks:
         """What is in flight."""
         self._takes_batches = True
         self._sending: list[Acks] = []
-        self._comes_until = -inf
-        """Until then messages come again that we have failed on."""
         self._name = f"hide messages of {queue}"
         self._running: set[asyncio.Task[None]] = set()
         self._places = asyncio.Semaphore(_WIDTH)
@@ -183,7 +181,7 @@ class PopAcks:
     @property
     def expects_retries(self) -> bool:
         """Whether messages come again that this member has failed on, or may: some are in flight."""
-        return len(self.queue) > 0 or self._loop.time() < self._comes_until
+        return len(self.queue) > 0 or bool(self.queue.coming)
 
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
@@ -191,7 +189,10 @@ class PopAcks:
 
     async def _hide_anew(self) -> None:
         await asyncio.sleep(_LOOK)
-        for message in self.queue.due(self._loop.time()):
+        now = self._loop.time()
+        for message_id in [one for one, until in self.queue.coming.items() if until <= now]:
+            del self.queue.coming[message_id]  # another member has it, or had
+        for message in self.queue.due(now):
             self._start(_Change(message, self._invisible, is_last=False))
 
     @property
@@ -210,8 +211,7 @@ class PopAcks:
         delay = seconds_of(level)
 
         def hidden() -> None:
-            self._comes_until = max(self._comes_until, self._loop.time() + delay + LATE)
-            redelivery.may_come_until(self._comes_until)
+            self.queue.coming[message.message_id] = self._loop.time() + delay + LATE
             count_retry(self._member, handler, message, failure, delay)
 
         self._start(_Change(message, delay, is_last=True, when_hidden=hidden))

@@ -133,6 +133,8 @@ class Popper:
         )
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
+        for message in messages if queue.coming else ():
+            queue.coming.pop(message.message_id, None)
         self._flow.taken(len(result.body))
         return messages
 

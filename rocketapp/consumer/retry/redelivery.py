@@ -138,10 +138,6 @@ class Redelivery:
     def __repr__(self) -> str:
         return f"<Redelivery {self._member.name}: {self._refused.total()} waiting>"
 
-    def may_come_until(self, at: float) -> None:
-        """A retry is on its way: it may come until this time of the loop."""
-        self.due_until = max(self.due_until, at)
-
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
         if not queue.holds(message):
@@ -234,7 +230,7 @@ class Redelivery:
         self._end(job)
         if job.level is not None:
             delay = seconds_of(job.level)
-            self.may_come_until(self._loop.time() + delay + _LATE)
+            self.due_until = max(self.due_until, self._loop.time() + delay + _LATE)
             count_retry(self._member, job.handler, job.message, job.failure, delay)
         else:
             count_dead_letter(self._member, job.handler, job.message, job.failure)

@@ -9,6 +9,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 
 from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.handler import messages_of
@@ -237,13 +238,15 @@ class Figures:
         reasons = [] if rebalancer.is_complete else ["the assignment is not complete"]
         reasons += [f"{queue} is not open yet" for queue in sorted(wanted - owned.keys())]
         reasons += [f"{queue} is being given back" for queue in sorted(self._owned.keys() - wanted)]
-        if (left := self._redelivery.due_until - self._now()) > 0:
+        popped = {queue: each.popped for queue, each in self._owned.items() if each.popped is not None}
+        coming = chain.from_iterable(one.coming.values() for one in popped.values())
+        due_until = max([self._redelivery.due_until, *coming])
+        if (left := due_until - self._now()) > 0:
             reasons.append(f"a retry that was sent back is due within {left:.0f} s")
         for queue, unfinished in owned.items():
             wanted_end = self._member.brokers.ends.get(queue)
             if (count := len(unfinished)) and (wanted_end is None or unfinished.commit_offset < wanted_end):
                 reasons.append(f"{queue}: {count} messages are unfinished")
-        popped = {queue: each.popped for queue, each in self._owned.items() if each.popped is not None}
         for queue, each in popped.items():
             if each.is_empty_since is None:
                 reasons.append(f"{queue}: its broker has not said that nothing is left")
