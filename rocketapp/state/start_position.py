@@ -55,6 +55,8 @@ class Correction:
     """In place of the offset the start rule says where."""
     is_another: bool = False
     """The broker has other records than those that were pulled."""
+    is_reset: bool = False
+    """An operator wants it so: nothing is wrong with the offset before."""
 
 
 def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int, is_same: bool) -> Correction:
@@ -76,7 +78,7 @@ def correct(offset: int, *, next_offset: int, min_offset: int, max_offset: int, 
         return Correction(
             min_offset, f"offset {offset} is below the broker's first {min_offset}: {gone} were deleted unread"
         )
-    return Correction(next_offset, f"the broker moved the group from offset {offset} to {next_offset}")
+    return Correction(next_offset, f"the broker moved the group from offset {offset} to {next_offset}", is_reset=True)
 
 
 def begin_anew(offset: int, *, min_offset: int, max_offset: int, since: int | None = None) -> Correction:

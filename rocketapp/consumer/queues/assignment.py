@@ -164,7 +164,8 @@ class Assignment(Owned):
                 if self._moved is not None:
                     await self._commit_move()
                 elif correction is not None and not self.is_ending:
-                    self._member.blocked.corrected(queue, correction.reason)
+                    if not correction.is_reset:
+                        self._member.blocked.corrected(queue, correction.reason)
                     offset = await starts.by_start(queue) if correction.by_start else correction.offset
                     if await starts.go_on_at(queue, offset, lock, self._ended) and correction.is_another:
                         self._member.brokers.begins_anew(queue)

@@ -9,13 +9,14 @@ from collections import deque
 
 import pytest
 
-from rocketapp.model.event import Released
+from rocketapp.model.event import LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.admin import RunningInfoRequest
+from rocketapp.wire.requests.pull import PullResponse
 from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import Asked, FakeCluster, Member, consumed
 from tests.unit.scripted import eventually, in_virtual_time
@@ -82,6 +83,35 @@ def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_
         await cluster.stop()
 
     story()
+
+
+@in_virtual_time
+async def test_a_broker_that_moves_the_group_for_an_operator_is_followed_and_nothing_is_said_to_have_failed() -> None:
+    cluster, held = FakeCluster(), Held()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    member = await cluster.member(consumed(held)).start()
+    await eventually(lambda: len(held.calls) == 10)
+    held.end(10)
+
+    def moves(asked: Asked) -> Command | bool:
+        if asked.fields["topic"] != "topic":
+            return True
+        cluster.behave(RequestCode.PULL_MESSAGE)
+        return Command(ResponseCode.PULL_OFFSET_MOVED, fields=PullResponse(0, 6, 0, 10).to_fields())
+
+    cluster.misbehave[RequestCode.PULL_MESSAGE] = lambda asked: (
+        moves(asked) if asked.fields["topic"] == "topic" else True
+    )
+    await eventually(lambda: held.calls[10:] == [b"6", b"7", b"8", b"9"], 60)
+    reasons = [event.reason for event in member.events.of(Released)]
+    assert reasons == ["the broker moved the group from offset 10 to 6"]
+    assert member.events.of(LoopFailed) == []
+    assert {one.corrected for one in member.consumer.snapshot().queues} == {""}
+    held.end(4)
+    await member.stop()
+    await cluster.stop()
 
 
 @in_virtual_time
