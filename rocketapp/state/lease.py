@@ -1,6 +1,6 @@
 """An orderly lock of one queue: granted, suspended, or lost.
 
-The broker keeps a lock for 60 s after it granted it. We rely on it for less, counted from the moment the request
+The broker keeps a lock for a minute after it granted it. We rely on it for less, counted from the moment the request
 was sent: whatever the network did to the answer, we stop first. A lease is suspended when the connection to its
 broker was lost (a broker that restarted may have forgotten the lock), or when its time is over because the process
 could not renew it. A suspended lease is asked for again before it is given up.
@@ -9,6 +9,9 @@ could not renew it. A suspended lease is asked for again before it is given up.
 from __future__ import annotations
 
 from math import inf
+
+LIVES = 60.0
+"""Seconds for which a broker keeps a lock that is not renewed."""
 
 
 class Lease:

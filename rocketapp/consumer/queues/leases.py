@@ -17,7 +17,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import LeaseState
-from rocketapp.state.lease import Lease
+from rocketapp.state.lease import LIVES, Lease
 from rocketapp.tasks import Tasks, is_set_by
 
 _ASK_AGAIN = 0.5
@@ -120,8 +120,7 @@ class Leases:
             self._tasks.start(keeper.run(), f"locks of {queue.broker_name}")
         config = self._member.config
         lock = Lock(queue, Lease(lasts=config.lock_lease, renew_interval=config.lock_renew_interval), keeper)
-        keeper.locks[queue] = lock
-        keeper.wake()
+        keeper.want(lock)
         return lock
 
     def lock(self, queue: MessageQueue) -> Lock | None:
@@ -152,10 +151,18 @@ class _Keeper:
         self.locks: dict[MessageQueue, Lock] = {}
         self.has_dropped: bool = False
         """A lock was left to expire."""
-        self._returned: dict[MessageQueue, asyncio.Future[None]] = {}
+        self._returned: dict[MessageQueue, asyncio.Future[float]] = {}
+        """Locks whose broker has not been told that they are given back; done when that was tried, and until when it is
+        tried again."""
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._is_over = False
+
+    def want(self, lock: Lock) -> None:
+        """Ask for it from now on, also if it is still to be given back for an earlier session."""
+        self._returned.pop(lock.queue, None)
+        self.locks[lock.queue] = lock
+        self._news.set()
 
     def remove(self, lock: Lock) -> None:
         if self.locks.get(lock.queue) is lock:
@@ -202,7 +209,9 @@ class _Keeper:
                 returned.cancel()
 
     async def _turn(self) -> None:
-        await is_set_by(self._news, min((lock.ask_at for lock in self.locks.values()), default=None))
+        times = [lock.ask_at for lock in self.locks.values()]
+        times += [self._loop.time() + _ASK_AGAIN] if self._returned else []
+        await is_set_by(self._news, min(times, default=None))
         self._news.clear()
         # First of all: a renewal that overtook it would lock the queue for another minute.
         await self._unlock()
@@ -212,16 +221,21 @@ class _Keeper:
     async def _unlock(self) -> None:
         if not self._returned:
             return
-        returned, self._returned = self._returned, {}
+        now, returned = self._loop.time(), dict(self._returned)
         try:
             await self._member.brokers.unlock(self._broker_name, list(returned))
         except RocketAppError as error:
-            # They expire by themselves; another member waits for a minute at most.
-            self._member.observe(LoopFailed("unlock", f"{', '.join(map(str, returned))}: {error}"))
-        finally:
-            for waiter in returned.values():
-                if not waiter.done():
-                    waiter.set_result(None)
+            # It is told again until they have expired by themselves: a broker may keep them while it is restarted.
+            if news := [queue for queue, waiter in returned.items() if not waiter.done()]:
+                self._member.observe(LoopFailed("unlock", f"{', '.join(map(str, news))}: {error}"))
+            told = [queue for queue, waiter in returned.items() if waiter.done() and waiter.result() <= now]
+        else:
+            told = list(returned)
+        for queue, waiter in returned.items():
+            if not waiter.done():
+                waiter.set_result(now + LIVES)
+            if queue in told and self._returned.get(queue) is waiter:
+                del self._returned[queue]
 
     def _expire(self, now: float) -> None:
         """A lease whose time is over is uncertain: the loop was blocked, or no answer came."""

@@ -38,6 +38,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
 from rocketapp.model.outcome import DeadLetter, Pause, Retry
 from rocketapp.model.subscription import ALL_TAGS, POPPED, kind_of
+from rocketapp.state.lease import LIVES
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
@@ -70,8 +71,6 @@ QUICK = 0.02
 """Seconds in which a call may end whose end is the first answer: a broker waits in one of its few threads."""
 _AGAIN = 1.0
 """Seconds until a lock that could not be renewed is asked for again."""
-_LOCK_LIVES = 60.0
-"""Seconds for which the lock of a queue is kept for a member that has left with a call."""
 _KEPT = 10_000
 """Messages whose end is remembered, at most."""
 _DELETED = ("no message is stored at", "java.lang.NullPointerException")
@@ -175,7 +174,7 @@ class Forwarding:
                 at not in takers and place in self._waiting[queue] and self._member.owned[queue].is_ending
             ):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
-                    asyncio.get_running_loop().call_later(_LOCK_LIVES, self._forget, place, at)
+                    asyncio.get_running_loop().call_later(LIVES, self._forget, place, at)
                 raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
             if not takers:
                 self._wait(place, "a member that may want it has not said yet what it subscribes")

@@ -14,6 +14,7 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.errors import RequestTimeoutError, TransportError
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.testing.virtual_time import VirtualTimeLoop
 from tests.unit.scripted import Events, eventually, in_virtual_time
@@ -42,6 +43,8 @@ class Locks:
         return wanted - self.taken
 
     async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+        if self.gone:
+            raise TransportError(broker_name, "its master is not connected")
         self.log.append(("unlock", len(list(queues))))
         if self.silent:
             await asyncio.sleep(1.0)
@@ -82,6 +85,40 @@ async def test_many_locks_are_given_back_to_a_silent_broker_within_one_timeout()
     began = loop.time()
     await asyncio.gather(*(lock.give_back() for lock in found))
     assert loop.time() - began < 1.5
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_a_lock_whose_broker_is_away_is_given_back_when_that_is_there_again_unless_it_is_wanted_again() -> None:
+    locks, events = Locks(), Events()
+    leases, found = await held(locks, events)
+    locks.gone = True
+    leases.suspend("broker-a")
+    await asyncio.gather(*(lock.give_back() for lock in found[:3]))
+    assert [event.loop for event in events.of(LoopFailed)] == ["unlock"], "nobody waits for that broker"
+    wanted = leases.want(QUEUES[0])
+    await asyncio.sleep(10)
+    assert len(events.of(LoopFailed)) == 1, "it is told once"
+    locks.gone = False
+    leases.ask_now("broker-a")
+    del locks.log[:]
+    await asyncio.wait([wanted.gained])
+    assert locks.log == [("unlock", 2), ("lock", 62), ("locked", 62)]
+    await leases.stop()
+
+
+@in_virtual_time
+async def test_a_lock_that_its_broker_has_forgotten_by_itself_is_given_back_no_more() -> None:
+    locks, events = Locks(), Events()
+    leases, found = await held(locks, events)
+    locks.gone = True
+    await asyncio.gather(*(lock.give_back() for lock in found))
+    await asyncio.sleep(61)
+    locks.gone = False
+    del locks.log[:]
+    leases.ask_now("broker-a")
+    await asyncio.sleep(1)
+    assert locks.log == []
     await leases.stop()
 
 
