@@ -348,11 +348,10 @@ class DeltaStore(Versions[DeltaTable]):
             if self._batch_at(table, commit.sequence) != commit.batch:
                 raise FencedError(f"{self.place}: another owner of sink {self.sink} has made commit {commit.sequence}")
             return
-        if rows is None:
-            rows = pa.schema(table.schema().to_arrow()).empty_table()
+        before = table.version()
         write_deltalake(
             table,
-            rows,
+            pa.schema(table.schema().to_arrow()).empty_table() if rows is None else rows,
             mode="append",
             commit_properties=CommitProperties(
                 {"userMetadata": metadata},
@@ -363,6 +362,8 @@ class DeltaStore(Versions[DeltaTable]):
                 cleanup_expired_logs=False if commit.sequence % CLEANED_EVERY else None
             ),
         )
+        if table.version() == before + 1:  # nothing of others, as a restore, is between
+            self._seen = table.metadata().id, before + 1, commit
 
     def _transactions(self, table: DeltaTable, commit: Commit) -> list[Transaction]:
         positions = dict(commit.vector)

@@ -258,10 +258,10 @@ class IcebergStore(Versions[Table]):
 
     def _expire(self, table: Table) -> None:
         """Now and then: the newest snapshots stay, and what only the others are made of goes. No row is removed."""
-        keep = int(table.properties.get(KEEP, 0))
-        if not keep or len(table.metadata.snapshots) <= 2 * keep or len(table.metadata.refs) > 1:
-            return
         try:
+            keep = int(table.properties.get(KEEP, 0))
+            if keep <= 0 or len(table.metadata.snapshots) <= 2 * keep or len(table.metadata.refs) > 1:
+                return
             snapshots = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
             old, kept = snapshots[:-keep], snapshots[-keep:]
             gone = set(_files(table, old)) - set(_files(table, kept))

@@ -133,11 +133,9 @@ class ParquetStore(Store):
         self._complete = sequence
 
     def _move(self, sequence: int, entry: Mapping[str, Any]) -> None:
-        staging, folders = self._staging.path, set()
+        folders = set()
         for name, place in entry["files"]:
-            # The version before had a folder for each batch.
-            file = staging / entry["batch"] / name if "/" in name else staging / name
-            target = self.path / place
+            file, target = self._staging.path / name, self.path / place
             if not target.exists():
                 make(target.parent)
                 try:

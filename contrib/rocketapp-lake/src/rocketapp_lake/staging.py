@@ -106,7 +106,7 @@ class Staging:
 
 
 def forget(staged: Iterable[Path]) -> None:
-    """Remove it: files, and the folders of writers that died and of the version before."""
+    """Remove it: files, and the folders of writers that died."""
     for one in staged:
         shutil.rmtree(one, ignore_errors=True)
         with suppress(OSError):

@@ -180,11 +180,16 @@ def test_an_owner_that_is_alone_reads_the_log_once_for_many_commits(
     table: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[str] = []
+    looked: list[int] = []
 
     class Counted(DeltaTable):
         def __init__(self, table_uri: str, **options: Any) -> None:
             opened.append(table_uri)
             super().__init__(table_uri, **options)
+
+        def history(self, limit: int | None = None) -> list[dict[str, Any]]:
+            looked.append(self.version())
+            return super().history(limit)
 
     monkeypatch.setattr("rocketapp_lake.delta.DeltaTable", Counted)
     store, head = table.store("one"), table.store("one").load()
@@ -193,6 +198,7 @@ def test_an_owner_that_is_alone_reads_the_log_once_for_many_commits(
         store.commit(commit, rows_of(number))
         assert store.who_committed(number) == f"batch{number}"
     assert len(opened) < 6
+    assert len(looked) < 3
     assert table.ids() == list(range(1, 21))
 
 

@@ -341,6 +341,16 @@ def test_snapshots_of_somebody_elses_table_stay(table: Lake, monkeypatch: pytest
     assert len(table.table().snapshots()) == 6
 
 
+def test_a_number_of_snapshots_that_is_none_keeps_all_of_them_and_fails_no_commit(
+    table: Lake, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(iceberg.NEW, iceberg.KEEP, "many")
+    for number in range(3):
+        put(table.store("one"), f"batch{number}", number)
+    assert len(table.table().snapshots()) == 3
+    assert "old snapshots of shop.orders stay for now: " in caplog.text
+
+
 def test_positions_outlive_what_others_do(table: Lake) -> None:
     put(table.store("one"), "a", 0, 1)
     put(table.store("one"), "b", 7, queue=OTHER)

@@ -253,28 +253,6 @@ def test_no_folder_of_a_table_vanishes_as_others_list_it(table: Directory, monke
     assert list(table.path.parent.iterdir()) == [table.path]
 
 
-def test_what_the_version_before_has_left_in_folders_is_moved_or_swept(
-    table: Directory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with death_at(monkeypatch, Path, "replace"):
-        put(table.store("one"), "a", 0, 1)
-    (entry,) = (table.path / LOG / "one").glob("*.json")
-    staging, text = table.path / STAGING, entry.read_text()
-    for number in range(2):
-        before = f"out/half={number}/part.parquet"
-        for batch in ("a", "orphan"):
-            (staging / batch / before).parent.mkdir(parents=True)
-        (staging / f"a.{number}").rename(staging / "a" / before)
-        (staging / "orphan" / before).touch()
-        text = text.replace(f'"a.{number}"', f'"{before}"')
-    entry.write_text(text)
-    assert table.store("one").sweep(0.0) == 1
-    put(table.store("one"), "b", 2)
-    assert sorted(row["id"] for row in table.rows()) == [0, 1, 2]
-    assert table.store("one").sweep(0.0) == 1
-    assert list(staging.iterdir()) == []
-
-
 def test_a_damaged_commit_is_named(table: Directory) -> None:
     put(table.store("one"), "a", 0)
     (entry,) = (table.path / LOG / "one").glob("*.json")

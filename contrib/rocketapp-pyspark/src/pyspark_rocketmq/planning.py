@@ -137,17 +137,10 @@ def within_bytes(
     return limited(start, end, max(1, int(sum(backlog.values()) * most / total)))
 
 
-class Advance(NamedTuple):
-    """What a stream reads next, and what it found wrong on the way."""
-
-    end: dict[MessageQueue, int]
-    lost: list[DataLossError]
-
-
 def advance(
     start: Positions, bounds: Mapping[MessageQueue, Bounds], lost: Mapping[MessageQueue, DataLossError]
-) -> Advance:
-    """The newest end of a stream that stands at `start`, when these queues answer now.
+) -> tuple[dict[MessageQueue, int], list[DataLossError]]:
+    """The newest end of a stream that stands at `start`, when these queues answer now, and what is wrong on the way.
 
     A queue that does not answer keeps its position. A new queue enters at its first message and is read from the next
     batch on, so that its start is kept with the positions; so does one that is not the queue it was. `lost`: queues
@@ -167,7 +160,7 @@ def advance(
                 f"the queue begins at {first}, the stream stands at {position}: {first - position} are deleted unread"
             )
             problems.append(DataLossError(str(queue), problem))
-    return Advance(end, problems)
+    return end, problems
 
 
 def backlog_of(start: Positions, end: Positions) -> int:

@@ -213,23 +213,15 @@ class RangePuller:
         elif self._broker_id != MASTER:
             self._follows, self._advised = False, MASTER
             raise TransportError(address, f"the replica does not have message {pull.offset} of {self._queue}")
-        elif code == ResponseCode.PULL_OFFSET_MOVED:
-            self._moved(pull, answer)
-        elif answer.max_offset <= pull.offset:
-            self._lost(pull, self._end, f"the queue ends at {answer.max_offset}")
-        else:
-            raise BrokerError(
-                ResponseCode.SYSTEM_BUSY, f"no answer about offset {pull.offset} of {self._queue}", address
-            )
-
-    def _moved(self, pull: Pull, answer: PullResponse) -> None:
-        if pull.offset < answer.min_offset:
+        elif code == ResponseCode.PULL_OFFSET_MOVED and pull.offset < answer.min_offset:
             self._lost(pull, answer.min_offset, f"the queue begins at {answer.min_offset}")
         elif answer.max_offset <= pull.offset:
             self._lost(pull, self._end, f"the queue ends at {answer.max_offset}")
         else:
-            # A reset of the group's offsets is told once, and the next pull is answered.
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"offset {pull.offset} of {self._queue} was moved", "")
+            # As after a reset of the group's offsets, which is told once: the next pull is answered.
+            raise BrokerError(
+                ResponseCode.SYSTEM_BUSY, f"no answer about offset {pull.offset} of {self._queue}", address
+            )
 
     def _lost(self, pull: Pull, until: int, problem: str) -> None:
         """The messages from the pull on are gone up to `until`: an error, or a hole."""

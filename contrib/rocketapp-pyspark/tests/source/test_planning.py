@@ -149,9 +149,7 @@ def test_larger_backlogs_get_larger_shares() -> None:
 
 
 def test_a_stream_moves_to_the_end_of_its_queues_and_takes_in_new_ones_at_their_first_message() -> None:
-    found = advance({A: 20}, {A: Bounds(10, 100), B: Bounds(3, 9)}, {})
-    assert found.end == {A: 100, B: 3}
-    assert found.lost == []
+    assert advance({A: 20}, {A: Bounds(10, 100), B: Bounds(3, 9)}, {}) == ({A: 100, B: 3}, [])
 
 
 @pytest.mark.parametrize(
@@ -160,9 +158,8 @@ def test_a_stream_moves_to_the_end_of_its_queues_and_takes_in_new_ones_at_their_
     ids=["shorter", "expired"],
 )
 def test_messages_that_are_gone_are_told(bounds: Bounds, end: int, problem: str) -> None:
-    found = advance({A: 20}, {A: bounds}, {})
-    assert found.end == {A: end}
-    (lost,) = found.lost
+    found, (lost,) = advance({A: 20}, {A: bounds}, {})
+    assert found == {A: end}
     assert lost.place == str(A)
     assert problem in lost.problem
 
