@@ -56,7 +56,7 @@ class BrokerState:
     copies_from: str | None
     """Where a slave copies the log; empty while it does not, None at a master."""
     problem: str
-    """Why nothing is stored any more; empty while the store works."""
+    """Why no message is stored; empty while they are."""
     topics: int
     groups: int
     delayed: int
@@ -143,7 +143,7 @@ class BrokerFacts:
             mended=core.store.mended,
             slaves=None if self._master is None else self._master.status(),
             copies_from=self.copies_from(),
-            problem=core.store.problem or "",
+            problem=core.store.problem or core.store.refusal or "",
             topics=len(core.topics),
             groups=len(core.groups),
             delayed=sum(len(core.delays.waiting(level)) for level in _LEVELS) + len(core.timers),

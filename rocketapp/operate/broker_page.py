@@ -95,8 +95,8 @@ def _broker(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str
     ]
     yield '<section class="card"><h2 id="broker">The broker</h2>'
     if state.problem:
-        yield f'<ul class="findings"><li class="bad">{shown(state.problem)}<small>it stores nothing any more: see the'
-        yield "log, mend the disk, and start it again</small></li></ul>"
+        yield f'<ul class="findings"><li class="bad">{shown(state.problem)}<small>a full disk needs room; after'
+        yield " an error of the disk, mend it, and start the broker again</small></li></ul>"
     yield '<dl class="facts">'
     yield "".join(f"<div><dt>{name}</dt><dd>{html}</dd></div>" for name, html in facts)
     yield "</dl></section>"
