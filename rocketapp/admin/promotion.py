@@ -3,27 +3,36 @@
 Nothing is changed here. The master is asked first and the slave after it, so that a slave that has as much has all that
 the master had when it was asked. An offset has to be the same: a group that was set back at the master would pass over
 messages at a slave that has it further. `missing` decides from what both answered.
+
+A slave of Apache RocketMQ does not say what its log holds, only where it ends: `check_records` compares some of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from rocketapp.admin.cluster import AdminCluster, AdminError, at_once, first_of
-from rocketapp.client.calls import admin, replication
+from rocketapp.admin.messages import read
+from rocketapp.client.calls import admin, messages, replication
 from rocketapp.errors import BrokerError, TransportError
+from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import MASTER_ID
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.requests.statistics import TopicOffset
 
 SENDS_GO_ON = 5
 """Looks in a row, a second apart, in which the log grows, until that is said to be no accident."""
 WORK_GOES_ON = 5
 """Looks in which other offsets are committed, until that is said to be no accident: members commit every 5 s."""
+MOST_QUEUES = 32
+"""Of which records are compared: those that were written last."""
 _TIMERS_LATE_MS = 10_000
 """A slave asks for the progress of timers every 3 s, and answers when it has the log."""
+_ANEW = "Empty its directory, and it begins anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +80,8 @@ class Held:
     """What a broker has, apart from its messages."""
 
     topics: frozenset[str]
+    queues: Mapping[MessageQueue, TopicOffset]
+    """Of these topics. A slave of Apache's that has the log may not have read it."""
     groups: frozenset[str]
     offsets: Mapping[tuple[str, int], int]
     """Committed, by `topic@group` and queue."""
@@ -118,6 +129,62 @@ def _chosen(cluster: AdminCluster, broker: str | None) -> str:
     if len(cluster.masters) > 1:
         raise AdminError(f"say which one with --broker: {', '.join(cluster.masters)}")
     return next(iter(cluster.masters))
+
+
+async def check_records(cluster: AdminCluster, fleet: Fleet, slave: Copy) -> None:
+    """Raise AdminError for a position at which the slave has another record than its master.
+
+    Compared are the first record that both logs may have and, of the queues that were written last, the oldest message
+    that both have, the newest one, and those 1, 3, 7, 15... before that.
+    """
+    timeout = cluster.timeout
+    ours, theirs = await cluster.connection(fleet.broker), await cluster.client.connection(slave.address)
+    begin = max([await replication.log_begin(one, timeout) for one in (ours, theirs)])
+    topics = await replication.topics_kept(ours, timeout)
+    held, copied = await _queues(ours, topics, timeout), await _queues(theirs, topics, timeout)
+    last = sorted(held.keys() & copied.keys(), key=lambda queue: -held[queue].updated_ms)[:MOST_QUEUES]
+    places = [(queue, offset) for queue in last for offset in spread(held[queue], copied[queue])]
+
+    async def position(place: tuple[MessageQueue, int]) -> int:
+        queue, offset = place
+        with contextlib.suppress(BrokerError):  # this queue may not be read
+            async for (message,) in read(cluster, queue, offset, offset + 1):
+                return message.physical_offset
+        return begin  # it is deleted by now
+
+    async def differs(position: int) -> bool:
+        record = await messages.view(ours, position, timeout)
+        if record is None or position + len(record) > slave.end:
+            return False
+        return record != await messages.view(theirs, position, timeout)
+
+    positions = sorted({begin, *await at_once(position, places)})
+    for at, is_other in zip(positions, await at_once(differs, positions), strict=True):
+        if is_other:
+            raise AdminError(
+                f"slave {slave.broker_id} is of another history: it has another record at {at} than {fleet.broker}. "
+                f"{_ANEW}"
+            )
+
+
+def spread(ours: TopicOffset, theirs: TopicOffset) -> set[int]:
+    """Offsets that both queues have: the first one, the last one, and those 1, 3, 7, 15... before that."""
+    begin, end = max(ours.min_offset, theirs.min_offset), min(ours.max_offset, theirs.max_offset)
+    return {begin, *(end - (1 << step) for step in range((end - begin).bit_length()))} if begin < end else set()
+
+
+async def _queues(connection: Connection, topics: Collection[str], timeout: float) -> dict[MessageQueue, TopicOffset]:
+    """The queues that this broker has of these topics."""
+
+    async def of(topic: str) -> dict[MessageQueue, TopicOffset]:
+        try:
+            return await admin.topic_stats(connection, topic, timeout)
+        except BrokerError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            return {}
+
+    return {queue: offsets for some in await at_once(of, topics) for queue, offsets in some.items()}
 
 
 class Watch:
@@ -173,8 +240,10 @@ class Watch:
 
 
 async def _held(connection: Connection, timeout: float) -> Held:
+    topics = await replication.topics_kept(connection, timeout)
     return Held(
-        topics=await replication.topics_kept(connection, timeout),
+        topics=topics,
+        queues=await _queues(connection, topics, timeout),
         groups=frozenset(await admin.groups(connection, timeout)),
         offsets=await replication.all_offsets(connection, timeout),
         delays=await replication.delay_offsets(connection, timeout),
@@ -191,7 +260,7 @@ def hopeless(fleet: Fleet, broker_id: int, *, position: int, end: int, connected
     if not connected and position > end:
         return (
             f"slave {broker_id} is of another history: its log ends at {position}, that of {fleet.broker} at {end}. "
-            "Empty its directory, and it begins anew"
+            f"{_ANEW}"
         )
     if grown >= SENDS_GO_ON and not fleet.waits_for_slaves:
         return (
@@ -209,6 +278,14 @@ def missing(master: Held, slave: Held) -> Iterator[str]:
     for what, absent in (("topic", topics), ("group", master.groups - slave.groups)):
         if absent:
             yield f"{what} {first_of(sorted(absent))}"
+    ends = {queue: offsets.max_offset for queue, offsets in slave.queues.items()}
+    behind = {
+        queue.topic
+        for queue, offsets in master.queues.items()
+        if max(offsets.min_offset, ends.get(queue, 0)) < offsets.max_offset
+    }
+    if behind:
+        yield f"messages of {first_of(sorted(behind))}"
     late = sorted(
         {key for (key, queue), offset in master.offsets.items() if slave.offsets.get((key, queue), 0) != offset}
     )

@@ -28,10 +28,10 @@ from rocketapp.transport.pool import Pool
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.lenient_json import int64_of, loads, reading
+from rocketapp.wire.lenient_json import loads
 from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.offsets import OffsetResponse, QueueRequest
-from rocketapp.wire.requests.replication import LOG_ADDRESS, decode_ha_status, decode_timer_checkpoint
+from rocketapp.wire.requests.replication import LOG_ADDRESS, decode_ha_status, decode_log_begin, decode_timer_checkpoint
 
 INTERVAL = 10.0
 """Seconds between two rounds."""
@@ -86,8 +86,7 @@ class MasterTables:
 
     async def log_begin(self) -> int:
         """Where it begins, as far as the master says so."""
-        with reading("KVTable", (await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body) as info:
-            return int64_of(info["table"].get("commitLogMinOffset", 0))
+        return decode_log_begin((await self._ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body)
 
     async def log_end(self) -> int:
         """Where it ends now."""

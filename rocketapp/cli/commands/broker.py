@@ -77,12 +77,12 @@ def _say_serving(address: str) -> None:
 @cluster_options
 def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int:
     """Wait until a slave can take the broker's place. Shows the broker and its slaves, waits until the slave that is
-    furthest has everything, and says how to let it take over. Changes nothing. Ends with 1 when there is no slave, or
-    it does not get everything in time.
+    furthest has everything, and says how to let it take over. Changes nothing. Ends with 1 when there is no slave, it
+    has other records, or it does not get everything in time.
     """
     from dataclasses import asdict
 
-    from rocketapp.admin.promotion import steps, survey
+    from rocketapp.admin.promotion import check_records, steps, survey
     from rocketapp.cli.cluster import ask_cluster
 
     async def work(cluster: AdminCluster) -> tuple[Fleet, list[str]]:
@@ -91,6 +91,7 @@ def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int
             _say_fleet(fleet)
         if fleet.successor is None:
             return fleet, ["a slave: the name server knows none"]
+        await check_records(cluster, fleet, fleet.successor)
         return fleet, await _wait(cluster, fleet, fleet.successor, timeout, tell=not as_json)
 
     fleet, lacks = ask_cluster(work)

@@ -10,6 +10,7 @@ from rocketapp.wire.requests.replication import (
     HaStatus,
     decode_delay_offsets,
     decode_ha_status,
+    decode_log_begin,
     decode_offsets,
     decode_timer_checkpoint,
 )
@@ -18,6 +19,11 @@ from rocketapp.wire.requests.replication import (
 async def ha_status(connection: Connection, timeout: float) -> HaStatus:
     """Where the log of this broker ends, and who copies it."""
     return decode_ha_status(await answer_to(connection, RequestCode.GET_BROKER_HA_STATUS, timeout))
+
+
+async def log_begin(connection: Connection, timeout: float) -> int:
+    """Where the log of this broker begins."""
+    return decode_log_begin(await answer_to(connection, RequestCode.GET_BROKER_RUNTIME_INFO, timeout))
 
 
 async def topics_kept(connection: Connection, timeout: float) -> frozenset[str]:

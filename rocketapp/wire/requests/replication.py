@@ -1,8 +1,8 @@
 """What a slave asks of its master besides the log.
 
 Codes: GET_ALL_DELAY_OFFSET 45, GET_TIMER_CHECK_POINT 60, GET_TIMER_METRICS 61; and those of administrators that slaves
-use too: 21, 43, 201, 402. Where the log can be copied: EXCHANGE_BROKER_HA_INFO 906. Administrators ask how far slaves
-are, slaves where the log ends: GET_BROKER_HA_STATUS 907. Java: SlaveSynchronize, TimerCheckpoint, TimerMetrics,
+use too: 21, 28, 43, 201, 402. Where the log can be copied: EXCHANGE_BROKER_HA_INFO 906. Administrators ask how far
+slaves are, slaves where the log ends: GET_BROKER_HA_STATUS 907. Java: SlaveSynchronize, TimerCheckpoint, TimerMetrics,
 ExchangeHAInfoResponseHeader, HARuntimeInfo.
 """
 
@@ -93,6 +93,12 @@ def decode_ha_status(body: bytes) -> HaStatus:
             return HaStatus(True, int64_of(data["masterCommitLogMaxOffset"]), len(slaves), "")
         copy = data["haClientRuntimeInfo"]
         return HaStatus(False, int64_of(copy["maxOffset"]), 0, text_of(copy.get("masterAddr") or ""))
+
+
+def decode_log_begin(body: bytes) -> int:
+    """Where the log begins, as far as the answer to 28 says so. Raises ProtocolError."""
+    with lenient_json.reading("KVTable", body) as info:
+        return int64_of(info["table"].get("commitLogMinOffset", 0))
 
 
 def decode_offsets(body: bytes) -> dict[tuple[str, int], int]:

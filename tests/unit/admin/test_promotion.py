@@ -3,15 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
-from rocketapp.admin.promotion import SENDS_GO_ON, WORK_GOES_ON, Copy, Fleet, Held, hopeless, missing, steps
+import pytest
+
+from rocketapp.admin.cluster import AdminError
+from rocketapp.admin.promotion import (
+    SENDS_GO_ON,
+    WORK_GOES_ON,
+    Copy,
+    Fleet,
+    Held,
+    check_records,
+    hopeless,
+    missing,
+    spread,
+    steps,
+)
+from rocketapp.config.broker import BrokerConfig
+from rocketapp.embedded.embedded import EmbeddedBroker
+from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.command import Command
+from rocketapp.wire.requests.send import SendRequest
+from rocketapp.wire.requests.statistics import TopicOffset
 from tests.cases import cases
+from tests.unit.admin.stage import stage
+from tests.unit.broker.asking import SMALL_INDEX
 
 COPY = Copy(1, "10.0.0.2:10911", 100, "10.0.0.1:9877", "10.0.0.1:9876")
 FLEET = Fleet("broker-a", "10.0.0.1:9876", "ASYNC_MASTER", 100, 1, (COPY,))
+OLD = TopicOffset(7, 7)
+"""Of a queue whose messages have all expired: a younger slave does not know that there were any."""
 NOW_MS = 1_795_000_000_000
 HELD = Held(
     topics=frozenset({"orders", "%RETRY%billing"}),
+    queues={MessageQueue("orders", "broker-a", 0): TopicOffset(3, 9), MessageQueue("late", "broker-a", 1): OLD},
     groups=frozenset({"billing"}),
     offsets={("orders@billing", 0): 5, ("orders@billing", 1): 7},
     delays={3: 2, 18: 1},
@@ -29,6 +56,7 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     "slave, lacks",
     [
         (replace(HELD, topics=frozenset({"orders"})), "topic %RETRY%billing"),
+        (replace(HELD, queues={MessageQueue("orders", "broker-a", 0): TopicOffset(3, 8)}), "messages of orders"),
         (replace(HELD, groups=frozenset[str]()), "group billing"),
         (replace(HELD, offsets={("orders@billing", 0): 5}), "committed offsets of orders@billing"),
         (replace(HELD, offsets={**HELD.offsets, ("orders@billing", 1): 6}), "committed offsets of orders@billing"),
@@ -39,6 +67,7 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     ],
     ids=[
         "a topic",
+        "a message",
         "a group",
         "a queue",
         "an offset",
@@ -72,6 +101,45 @@ def test_a_slave_of_another_history_is_not_waited_for() -> None:
     assert not hopeless(FLEET, 1, position=2048, end=2048, connected=0, grown=0, moved=0)
     # It may have got the rest since the master was asked.
     assert not hopeless(FLEET, 1, position=4096, end=2048, connected=1, grown=0, moved=0)
+
+
+async def test_a_slave_with_another_record_below_its_end_is_refused() -> None:
+    async with stage() as one:
+        for number in range(6):
+            await one.client.send("orders", b"%d" % number, queue_id=0)
+        fleet, address = replace(FLEET, address=one.broker.address), "127.0.0.1:9886"
+        other = EmbeddedBroker(
+            config=BrokerConfig(listen=address, segment_bytes=1 << 20, **SMALL_INDEX),
+            clock=one.broker.clock,
+            random=Random(1),
+            observe=one.broker.events.append,
+            files=one.broker.files.clone(),
+        )
+        await other.start(one.broker.network)
+        try:
+            connection = await one.cluster.client.connection(address)
+            copy = replace(COPY, address=address, end=1 << 20)
+            await check_records(one.cluster, fleet, copy)  # as many bytes, and the same ones
+            own = Command(
+                RequestCode.SEND_MESSAGE_V2, SendRequest("makers", "orders", queue_id=0).to_fields(), b"o" * 99
+            )
+            for _ in range(3):
+                await connection.start_request(own, timeout=3.0)
+            for number in range(10):
+                await one.client.send("orders", b"%d" % number, queue_id=0)
+            stored = await one.client.messages("orders")
+            compared = stored[7].physical_offset  # of what the slave has of that queue: 0, 1, 5, 7 and 8
+            with pytest.raises(AdminError, match=f"slave 1 .* has another record at {compared} than broker-a"):
+                await check_records(one.cluster, fleet, copy)
+        finally:
+            await other.stop()
+
+
+def test_the_records_that_are_compared_lie_closer_together_towards_the_end() -> None:
+    assert spread(TopicOffset(0, 40), TopicOffset(0, 20)) == {0, 4, 12, 16, 18, 19}
+    assert spread(TopicOffset(5, 8), TopicOffset(0, 8)) == {5, 6, 7}
+    assert spread(TopicOffset(5, 8), TopicOffset(0, 5)) == set()
+    assert len(spread(TopicOffset(0, 10**9), TopicOffset(0, 10**9))) == 31
 
 
 def test_sends_that_go_on_are_refused_unless_they_wait_for_the_slave() -> None:
