@@ -49,6 +49,7 @@ from rocketapp.broker.request_dispatch import of_slave
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
 from rocketapp.broker.scrub import Scrub
+from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
@@ -108,9 +109,12 @@ class Broker:
         `in_thread`: flushes and saves run in a thread, because disks can be slow.
         """
         self._files, self._observe, self._pace = files, observe, pace
-        store = MessageStore(files, config, clock, observe)
+        loop = asyncio.get_running_loop()
+        steady = SteadyClock(clock, loop.time)
+        store = MessageStore(files, config, steady, observe)
+        steady.begin_at(store.last_stored_ms / 1000)
         try:
-            saving, core = self._recover(store, config, clock, random, in_thread=in_thread)
+            saving, core = self._recover(store, config, steady, random, in_thread=in_thread)
             index = self._index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
         except BaseException:
             store.close()
@@ -130,7 +134,6 @@ class Broker:
             run=run,
             first_waiting=core.first_waiting,
         )
-        loop = asyncio.get_running_loop()
         self._loop = loop
         self._pulls = PullProcessor(core, loop)
         self._held_pops = PopProcessor(core, self._pops, loop, self._scan_in)
@@ -163,7 +166,7 @@ class Broker:
         return f"<Broker {self._core.config.name} at {self._core.address or 'no address yet'}>"
 
     def _recover(
-        self, store: MessageStore, config: BrokerConfig, clock: Clock, random: Random, *, in_thread: bool
+        self, store: MessageStore, config: BrokerConfig, clock: SteadyClock, random: Random, *, in_thread: bool
     ) -> tuple[Saving, Core]:
         """The tables of an open store, loaded from their files."""
         files, observe, monotonic = self._files, self._observe, asyncio.get_running_loop().time

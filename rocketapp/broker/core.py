@@ -21,11 +21,11 @@ from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.members import Consumers, Producers
 from rocketapp.broker.offsets import OffsetTable
+from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.timers import TimerService
 from rocketapp.broker.topics import TopicTable
 from rocketapp.broker.traffic import Traffic
-from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.names import group_problem, retry_topic, topic_problem
@@ -92,7 +92,7 @@ class Core:
     """The tables of one broker."""
 
     config: BrokerConfig
-    clock: Clock
+    clock: SteadyClock
     random: Random
     monotonic: Callable[[], float]
     store: MessageStore
@@ -119,7 +119,7 @@ class Core:
     """Where clients reach this broker: `host:port`."""
 
     def now_ms(self) -> int:
-        """The time of the wall clock, in milliseconds since 1970."""
+        """The time of day, in milliseconds since 1970."""
         return int(self.clock.now() * 1000)
 
     def hosts(self, connection: Connection) -> Hosts:

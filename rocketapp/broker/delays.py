@@ -10,8 +10,8 @@ Java: ScheduleMessageService.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
@@ -63,13 +63,6 @@ def restored(record: Record) -> Record | None:
     return record._replace(topic=topic, queue_id=int(queue_id))
 
 
-class _ClockWentBack(NamedTuple):
-    """Messages below `end_offset` were stored by a clock that was ahead: they are due at `latest_ms`, if not before."""
-
-    end_offset: int
-    latest_ms: int
-
-
 class DelayService:
     """The delay levels of one store. The owner of the timer asks `next_due_ms` and calls `deliver_due`."""
 
@@ -77,8 +70,6 @@ class DelayService:
         self._store, self._clock, self._observe = store, clock, observe
         self._file = ConfigFile(files, DELAY_OFFSETS, observe)
         self._version = DataVersion(clock.now())
-        self._went_back: dict[int, _ClockWentBack] = {}
-        """By level: the last time that the wall clock did."""
         self.on_scheduled: Callable[[float], object] = float
         """Called with the seconds until each message that is scheduled is due; the owner of the timer replaces it."""
         self._saved = self._load()
@@ -92,10 +83,6 @@ class DelayService:
         waiting = sum(len(self.waiting(level)) for level in _LEVELS)
         return f"<DelayService {waiting} messages wait>"
 
-    def schedule(self, record: Record, level: int) -> Stored:
-        """Store a message that is delivered after the delay of its level."""
-        return self._store.append(delayed(record, level))
-
     def _stored(self, stored: Stored) -> None:
         self.on_scheduled(DELAY_SECONDS[stored.queue_id])
 
@@ -105,14 +92,11 @@ class DelayService:
 
     def first_position(self) -> int | None:
         """Where the log has the first message that waits; None when none does."""
-        heads = (self._store.entry(SCHEDULE_TOPIC, level - 1, self._first(level)) for level in _LEVELS)
-        return min((entry[0] for entry in heads if entry is not None), default=None)
+        return min((entry[0] for entry in self._heads() if entry is not None), default=None)
 
     def next_due_ms(self) -> int | None:
         """When the next message is due, in milliseconds since 1970; None when no message waits."""
-        now_ms = int(self._clock.now() * 1000)
-        heads = (self._head(level, now_ms) for level in _LEVELS)
-        return min((due_ms for due_ms in heads if due_ms is not None), default=None)
+        return min((entry[2] for entry in self._heads() if entry is not None), default=None)
 
     def deliver_due(self, now_ms: int, limit: int = 1024) -> int:
         """Append due messages to their real queues; return their number. Stops at the limit; more may be due then.
@@ -171,26 +155,14 @@ class DelayService:
         except OSError as error:
             self._observe(LoopFailed(f"saving {self._file.place}", str(error)))
 
-    def _head(self, level: int, now_ms: int) -> int | None:
-        """When the first waiting message of a level is due."""
-        offset = self._first(level)
-        entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
-        return None if entry is None else self._due(level, offset, entry[2], now_ms)
+    def _heads(self) -> Iterator[tuple[int, int, int] | None]:
+        """The entry of the first message of each level that waits."""
+        return (self._store.entry(SCHEDULE_TOPIC, level - 1, self._first(level)) for level in _LEVELS)
 
     def _first(self, level: int) -> int:
         offset = max(self._offsets[level], self._store.min_offset(SCHEDULE_TOPIC, level - 1))
         self._offsets[level] = offset
         return offset
-
-    def _due(self, level: int, offset: int, due_ms: int, now_ms: int) -> int:
-        """When a message is due. If the wall clock went back, a message waits at most once its delay from then on."""
-        known, latest = self._went_back.get(level), now_ms + DELAY_SECONDS[level - 1] * 1000
-        if known is not None and offset < known.end_offset:
-            due_ms = min(due_ms, known.latest_ms)
-        if due_ms > latest:
-            end_offset = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
-            self._went_back[level] = _ClockWentBack(end_offset, latest)
-        return min(due_ms, latest)
 
     def _deliver_batch(self, level: int, now_ms: int) -> int:
         """Deliver up to 64 messages of a level, or some MiB; return how many of its entries were processed."""
@@ -198,10 +170,11 @@ class DelayService:
         records: list[Record] = []
         while offset - start < _BATCH and sum(len(record.body) for record in records) < _BATCH_BYTES:
             entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
-            if entry is None or self._due(level, offset, entry[2], now_ms) > now_ms:
+            if entry is None or entry[2] > now_ms:
                 break
             record = read_held_back(self._store, SCHEDULE_TOPIC, level - 1, offset, self._observe)
-            if self._is_later(level, offset, entry, now_ms):
+            again = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
+            if again is not None and again[2] > now_ms:  # reading has made the entry again
                 break
             if record is not None:
                 records.append(record)
@@ -210,11 +183,6 @@ class DelayService:
             self._store.append_batch(records)
             self._offsets[level] = offset
         return offset - start
-
-    def _is_later(self, level: int, offset: int, entry: tuple[int, int, int], now_ms: int) -> bool:
-        """Whether reading has made the entry again, and it is not due yet."""
-        again = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
-        return again is not None and again != entry and self._due(level, offset, again[2], now_ms) > now_ms
 
     def _load(self) -> dict[int, int]:
         saved = self._file.load()

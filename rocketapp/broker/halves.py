@@ -134,10 +134,7 @@ class HalfMessages:
         What was asked about too often, or is too old, goes to TRANS_CHECK_MAX_TIME_TOPIC.
         """
         latest, too_old = now_ms - int(self._timeout * 1000), now_ms - LONGEST_OPEN_MS
-        for half in [one for one in self._open.values() if not latest < one.stored_ms <= now_ms]:
-            if half.stored_ms > now_ms:
-                half.stored_ms = now_ms  # the clock went back, so that its age counts from now on
-                continue
+        for half in [one for one in self._open.values() if one.stored_ms <= latest]:
             if half.offset not in self._open or not (half.stored_ms < too_old or can_ask(half.group)):
                 continue
             record = self._real(half)

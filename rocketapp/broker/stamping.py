@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.broker.timers import slot_ms
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.wire import properties as names
@@ -47,8 +48,8 @@ def value_of(text: str, name: str) -> str | None:
 class Stamp:
     """Adds a unique key if the message has none, and to one that was sent alone region, trace switch and cluster."""
 
-    def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str], now_ms: Callable[[], int]) -> None:
-        self._new_key, self._now_ms = new_key, now_ms
+    def __init__(self, *, cluster: str, region: str, new_key: Callable[[], str], clock: SteadyClock) -> None:
+        self._new_key, self._clock = new_key, clock
         self._suffix = f"MSG_REGION\x01{region}\x02TRACE_ON\x01true\x02CLUSTER\x01{cluster}\x02"
 
     def single(self, text: str) -> Stamped:
@@ -76,7 +77,7 @@ class Stamp:
                 for name in _TIMERS:
                     text = _without(text, name)
             else:
-                timer_ms = _timer_ms(text, self._now_ms())
+                timer_ms = _timer_ms(text, self._clock)
         unique_key = value_of(text, names.UNIQ_KEY)
         if not unique_key:
             unique_key = self._new_key()
@@ -107,7 +108,7 @@ def _level(value: str | None) -> int:
         ) from None
 
 
-def _timer_ms(text: str, now_ms: int) -> int:
+def _timer_ms(text: str, clock: SteadyClock) -> int:
     """The second of a message's timer, as `slot_ms` has it. Raises BrokerError for one that is illegal."""
     if value_of(text, names.TIMER_OUT_MS):
         return 0  # it has waited already
@@ -118,7 +119,9 @@ def _timer_ms(text: str, now_ms: int) -> int:
         raise BrokerError(
             ResponseCode.MESSAGE_ILLEGAL, f"property {name}: {value[:40]!r} is not a whole number"
         ) from None
-    due_ms = {names.TIMER_DELAY_SEC: now_ms + 1000 * number, names.TIMER_DELAY_MS: now_ms + number}.get(name, number)
+    now_ms, ahead_ms = int(clock.now() * 1000), int(clock.ahead * 1000)
+    of = {names.TIMER_DELAY_SEC: now_ms + 1000 * number, names.TIMER_DELAY_MS: now_ms + number}
+    due_ms = of.get(name, number + ahead_ms)
     return slot_ms(due_ms, now_ms) if due_ms > now_ms else 0
 
 

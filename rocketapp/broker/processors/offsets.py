@@ -119,5 +119,6 @@ class OffsetProcessor:
 
     @answers(RequestCode.GET_EARLIEST_MSG_STORETIME, needs=READ_TOPIC, reads=QueueRequest)
     def earliest_store_time(self, request: QueueRequest) -> Answer:
-        stored_ms = self._core.store.earliest_stored_ms(request.topic, request.queue_id)
+        store, topic, queue_id = self._core.store, request.topic, request.queue_id
+        stored_ms = store.stored_ms_at(topic, queue_id, store.min_offset(topic, queue_id))
         return StoreTimeResponse(-1 if stored_ms is None else stored_ms)

@@ -57,7 +57,7 @@ class SendProcessor:
             cluster=core.config.cluster,
             region=REGION,
             new_key=lambda: core.unique_ids.next(core.clock.now()),
-            now_ms=core.now_ms,
+            clock=core.clock,
         )
 
     @answers(*_SENDS, needs=PUBLISH, slave=IS_BUSY)

@@ -7,6 +7,7 @@ retries has *reached* the maximum, because the count is raised after the check.
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
+from rocketapp.broker.delays import delayed
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import dlq_topic
@@ -89,8 +90,5 @@ class SendBackProcessor:
             reconsume_times=message.reconsume_times + 1,
             prepared_offset=0,
         )
-        if level:
-            core.delays.schedule(record, level)
-        else:
-            core.store.append(record)
+        core.store.append(delayed(record, level) if level else record)
         core.traffic.put += 1

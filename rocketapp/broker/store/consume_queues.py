@@ -12,7 +12,7 @@ checkpoint; the least one is where the log begins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint, forget_hint, load_hint
@@ -22,7 +22,7 @@ from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, parse, stored_ms_of
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged
-from rocketapp.model.names import SCHEDULE_TOPIC, topic_problem
+from rocketapp.model.names import topic_problem
 from rocketapp.wire.record import TRANSACTION_PREPARED
 
 _MOST_MISSING = 1_000_000
@@ -62,12 +62,12 @@ class _Round(NamedTuple):
 class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
     """Every queue by topic and queue id."""
 
-    def __init__(self, files: Files, now_ms: Callable[[], float], observe: Observe, *, is_copy: bool = False) -> None:
+    def __init__(self, files: Files, observe: Observe, *, is_copy: bool = False) -> None:
         """`is_copy`: of another log, of which the first segments may be missing here."""
         super().__init__()
         self._is_copy = is_copy
         self._opened = QueueFiles(files)
-        self._now_ms, self._observe = now_ms, observe
+        self._observe = observe
         self._tags_codes = TagsCodes()
         self._doubtful: dict[ConsumeQueue, Stored] = {}
         self._followers: dict[tuple[str, int], Take] = {}
@@ -119,8 +119,6 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
                     doubtful[queue] = stored
                     continue
                 queue.begin_at(offset)
-            if topic == SCHEDULE_TOPIC:
-                stored_ms = min(stored_ms, int(self._now_ms()))  # a delay begins now, even if the clock went back
             queue.put(physical, size, code_of(topic, queue_id, raw_properties, stored_ms))
             count += 1
             if queue.take is not None:

@@ -69,7 +69,7 @@ class MessageStore:
         self._checkpoint = self._begin()
         self.is_copy: bool = config.role == "slave"
         """Whether the messages come from another log alone, so that none has a place of its own here."""
-        self._queues = ConsumeQueues(files, lambda: clock.now() * 1000, observe, is_copy=self.is_copy)
+        self._queues = ConsumeQueues(files, observe, is_copy=self.is_copy)
         self._repair = Repair(self._log, self._queues)
         self._mending: set[ConsumeQueue] = set()
         self.mend_later: Callable[[Generator[None]], None] | None = None
@@ -351,6 +351,11 @@ class MessageStore:
         """The position of the last record, -1 without one."""
         return self._last_record
 
+    @property
+    def last_stored_ms(self) -> int:
+        """When the last record was stored, in milliseconds since 1970; 0 without one."""
+        return self._last_ms
+
     def log_bytes(self, position: int, size: int) -> bytes:
         """Bytes of one file of the log."""
         return self._log.read(position, size)
@@ -468,10 +473,6 @@ class MessageStore:
     def first_stored_ms(self) -> int | None:
         """When the first record of the log was stored, in milliseconds since 1970; None for an empty log."""
         return stored_ms_at(self._log, self._log.min_position)
-
-    def earliest_stored_ms(self, topic: str, queue_id: int) -> int | None:
-        """When the oldest message that still exists was stored, in milliseconds since 1970."""
-        return self.stored_ms_at(topic, queue_id, self.min_offset(topic, queue_id))
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
         """`lower`: the first offset stored at that time or later; `upper`: the last one stored at that time or before.

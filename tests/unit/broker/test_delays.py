@@ -14,6 +14,7 @@ from rocketapp.broker.delays import DelayService, delayed, restored
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
+from rocketapp.broker.store.stored import Stored
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import RecordDamaged
@@ -41,6 +42,9 @@ class Broker:
         self.events = Events()
         self.store: MessageStore = open_store(self.files, clock=self.clock)
         self.delays = DelayService(self.store, self.files, self.clock, self.events)
+
+    def schedule(self, record: Record, level: int) -> Stored:
+        return self.store.append(delayed(record, level))
 
     def deliver(self) -> int:
         return self.delays.deliver_due(int(self.clock.time * 1000))
@@ -97,7 +101,7 @@ def saved_offsets(files: Files) -> dict[str, int]:
 def test_offsets_are_written_when_the_save_runs_and_again_when_it_failed() -> None:
     files = Refusing()
     broker = Broker(files)
-    broker.delays.schedule(record(b"late"), 1)
+    broker.schedule(record(b"late"), 1)
     broker.after(1)
     save = broker.delays.to_save()
     assert save is not None
@@ -146,7 +150,7 @@ def test_a_message_that_may_not_go_anywhere_is_skipped_and_told(topic: str) -> N
     broker = Broker()
     raw = names.encode({"REAL_TOPIC": topic, "REAL_QID": "0"})
     broker.store.append(Record(SCHEDULE_TOPIC, b"x", raw, 0))
-    broker.delays.schedule(record(b"good"), 1)
+    broker.schedule(record(b"good"), 1)
     assert broker.after(1) == 2
     assert bodies(broker.store) == [b"good"]
     assert len(broker.events.of(RecordDamaged)) == 1
@@ -156,7 +160,7 @@ def test_a_message_that_may_not_go_anywhere_is_skipped_and_told(topic: str) -> N
 def test_a_message_becomes_visible_when_its_delay_is_over_and_not_before(level: int) -> None:
     broker = Broker()
     delay = DELAY_SECONDS[level - 1]
-    broker.delays.schedule(record(b"later", queue_id=2, tag="paid"), level)
+    broker.schedule(record(b"later", queue_id=2, tag="paid"), level)
     assert broker.delays.next_due_ms() == int((START + delay) * 1000)
     assert broker.after(delay - 0.001) == 0
     assert broker.store.max_offset("T", 2) == 0
@@ -173,7 +177,7 @@ def test_a_message_becomes_visible_when_its_delay_is_over_and_not_before(level: 
 def test_levels_do_not_wait_for_each_other_and_keep_their_order() -> None:
     broker = Broker()
     for number in range(6):
-        broker.delays.schedule(record(b"%d" % number), 1 if number % 2 else 2)
+        broker.schedule(record(b"%d" % number), 1 if number % 2 else 2)
         broker.clock.time += 0.25
     broker.after(1)
     assert bodies(broker.store) == [b"1", b"3", b"5"]
@@ -184,7 +188,7 @@ def test_levels_do_not_wait_for_each_other_and_keep_their_order() -> None:
 def test_one_call_delivers_a_bounded_number() -> None:
     broker = Broker()
     for number in range(300):
-        broker.delays.schedule(record(b"%d" % number), 1)
+        broker.schedule(record(b"%d" % number), 1)
     broker.clock.time += 1
     now_ms = int(broker.clock.time * 1000)
     assert broker.delays.deliver_due(now_ms, limit=100) == 128
@@ -198,7 +202,7 @@ def test_one_call_delivers_a_bounded_number() -> None:
 def test_offsets_are_saved_where_apache_saves_them_and_found_again() -> None:
     broker = Broker()
     for _ in range(3):
-        broker.delays.schedule(record(), 2)
+        broker.schedule(record(), 2)
     broker.after(5)
     broker.delays.close()
     broker.store.close()
@@ -211,7 +215,7 @@ def test_offsets_are_saved_where_apache_saves_them_and_found_again() -> None:
 def test_what_apache_delivered_meanwhile_is_not_delivered_again() -> None:
     broker = Broker()
     for _ in range(3):
-        broker.delays.schedule(record(), 1)
+        broker.schedule(record(), 1)
     file = broker.files.open(DELAY_OFFSETS, create=True)
     file.write(b'{\n\t"dataVersion":{"counter":4},\n\t"offsetTable":{1:2\n\t}\n}', 0)
     again = Broker(broker.files, broker.clock)
@@ -242,7 +246,7 @@ def test_offsets_beyond_the_end_do_not_swallow_new_messages() -> None:
     broker = Broker()
     broker.files.open(DELAY_OFFSETS, create=True).write(b'{"offsetTable":{1:500}}', 0)
     again = Broker(broker.files, broker.clock)
-    again.delays.schedule(record(b"new"), 1)
+    again.schedule(record(b"new"), 1)
     assert again.after(1) == 1
     assert bodies(again.store) == [b"new"]
 
@@ -250,7 +254,7 @@ def test_offsets_beyond_the_end_do_not_swallow_new_messages() -> None:
 def test_a_disk_that_refuses_delays_the_delivery() -> None:
     disk = Disk()
     broker = Broker(disk)
-    broker.delays.schedule(record(b"late"), 1)
+    broker.schedule(record(b"late"), 1)
     broker.clock.time += 1
 
     def full(number: int, name: str, path: str) -> None:
@@ -263,41 +267,6 @@ def test_a_disk_that_refuses_delays_the_delivery() -> None:
     disk.on_call = None
     assert broker.deliver() == 1
     assert bodies(broker.store) == [b"late"]
-
-
-def test_a_clock_that_goes_back_makes_no_message_early_or_very_late() -> None:
-    broker = Broker()
-    for number in range(5):
-        broker.delays.schedule(record(b"old %d" % number), 3)
-        broker.clock.time += 1
-    broker.clock.time -= 3600
-    back = broker.clock.time
-    broker.delays.schedule(record(b"new"), 3)
-    delivered: dict[bytes, float] = {}
-    while len(delivered) < 6 and broker.clock.time < back + 60:
-        due = broker.delays.next_due_ms()
-        assert due is not None
-        broker.clock.time = max(broker.clock.time + 0.001, due / 1000)
-        broker.deliver()
-        for body in bodies(broker.store):
-            delivered.setdefault(body, broker.clock.time - back)
-    # Old ones were stored 5 to 1 seconds before the clock went back, and have waited as long.
-    assert all(5 + number <= delivered[b"old %d" % number] <= 10 + number + 0.1 for number in range(5))
-    assert 10 <= delivered[b"new"] <= 14.2
-
-
-def test_after_a_run_in_the_future_delays_are_as_long_as_ever() -> None:
-    broker = Broker(clock=SetClock(START + 1e8))
-    broker.store.append(record(b"from the future"))
-    again = Broker(broker.files, SetClock(START))
-    for number in range(5):
-        again.delays.schedule(record(b"%d" % number), 3)
-        again.clock.time += 1
-    seen = []
-    for _ in range(12):
-        again.after(1)
-        seen.append(len(bodies(again.store)) - 1)
-    assert seen == [0, 0, 0, 0, 1, 2, 3, 4, 5, 5, 5, 5]
 
 
 @given(st.integers(0, 2**32), st.integers(1, 250), st.booleans())
@@ -319,7 +288,7 @@ def test_whatever_crashes_every_message_is_delivered_once_or_twice_and_never_ear
         broker = Broker(disk, clock)
         for number in range(60):
             level = random.choice((1, 2))
-            broker.delays.schedule(record(b"%d/%d" % (number, level)), level)
+            broker.schedule(record(b"%d/%d" % (number, level)), level)
             accepted[b"%d/%d" % (number, level)] = clock.time + DELAY_SECONDS[level - 1]
             broker.after(random.random())
             if random.random() < 0.3:
@@ -348,8 +317,8 @@ def test_an_unreadable_delayed_record_costs_itself() -> None:
     """It stops neither its level nor those above it."""
     disk = Disk()
     broker = Broker(disk)
-    places = [broker.delays.schedule(record(b"%d" % number + bytes(1000)), 1) for number in range(3)]
-    broker.delays.schedule(record(b"another level"), 2)
+    places = [broker.schedule(record(b"%d" % number + bytes(1000)), 1) for number in range(3)]
+    broker.schedule(record(b"another level"), 2)
     broker.store.flush()
     disk.bad = {("commitlog/00000000000000000000", places[1].physical // 512 + 1)}
     assert broker.after(6) == 4
@@ -363,7 +332,7 @@ def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(harm: s
     disk = Disk()
     broker = Broker(disk)
     for number in range(4):
-        broker.delays.schedule(record(b"%d" % number), 2)
+        broker.schedule(record(b"%d" % number), 2)
     broker.store.flush()
     queue = disk.open(f"consumequeue/{SCHEDULE_TOPIC}/1/00000000000000000000")
     queue.write(bytes(20) if harm == "zeroed" else queue.read(20, 0), 20)
@@ -377,8 +346,8 @@ def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(harm: s
 
 def test_a_level_whose_queue_is_being_made_again_keeps_no_other_one() -> None:
     broker = Broker()
-    broker.delays.schedule(record(b"first"), 1)
-    broker.delays.schedule(record(b"second"), 2)
+    broker.schedule(record(b"first"), 1)
+    broker.schedule(record(b"second"), 2)
     broker.store.flush()
     broker.files.open(f"consumequeue/{SCHEDULE_TOPIC}/0/" + "0" * 20).write(b"\0" * 8 + b"\x01" * 4, 0)
     broker.store.mend_later = lambda steps: None  # which takes its time

@@ -5,11 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.broker.stamping import Stamp, value_of
+from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.errors import BrokerError
 from rocketapp.wire import properties
 from rocketapp.wire.codes import ResponseCode
+from tests.unit.scripted import ClockAt
 
-STAMP = Stamp(cluster="DefaultCluster", region="DefaultRegion", new_key=lambda: "NEW", now_ms=lambda: 60_000)
+CLOCK = SteadyClock(ClockAt(60.0), lambda: 0.0)
+STAMP = Stamp(cluster="DefaultCluster", region="DefaultRegion", new_key=lambda: "NEW", clock=CLOCK)
 ADDED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true", "CLUSTER": "DefaultCluster"}
 
 

@@ -11,7 +11,7 @@ from tests.unit.broker.store.stores import Events
 def rebuilt(*offsets: int) -> tuple[list[int], Events]:
     """Which record, by its place, each offset of the queue leads to after records with these numbers; -1: a hole."""
     events = Events()
-    queues = ConsumeQueues(MemoryFiles(), lambda: 0.0, events)
+    queues = ConsumeQueues(MemoryFiles(), events)
     queues.follow(Stored(place * 100, 100, "T", 0, offset, 0, 0, b"") for place, offset in enumerate(offsets))
     queues.finish()
     queue = queues["T", 0]
@@ -54,6 +54,6 @@ def test_the_following_record_decides_on_a_doubtful_number(
 
 
 def test_records_that_are_not_for_consumers_get_no_entry() -> None:
-    queues = ConsumeQueues(MemoryFiles(), lambda: 0.0, Events())
+    queues = ConsumeQueues(MemoryFiles(), Events())
     queues.follow([Stored(0, 100, "T", 0, 0, 4, 0, b""), Stored(100, 100, "T", 0, 0, 12, 0, b"")])
     assert not queues

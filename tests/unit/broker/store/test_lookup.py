@@ -57,7 +57,7 @@ def test_an_unknown_queue_answers_zero(boundary: str) -> None:
     store = open_store()
     assert store.offset_by_time("T", 0, 0, boundary) == 0
     assert (store.min_offset("T", 0), store.max_offset("T", 0)) == (0, 0)
-    assert store.earliest_stored_ms("T", 0) is None
+    assert store.stored_ms_at("T", 0, store.min_offset("T", 0)) is None
     assert store.stored_ms_at("T", 0, 0) is None
     assert store.entry("T", 0, 0) is None
 
@@ -69,4 +69,4 @@ def test_store_times_are_found_by_offset() -> None:
     clock.time = 1001.5
     store.append(record())
     assert [store.stored_ms_at("T", 0, offset) for offset in range(3)] == [1_000_000, 1_001_500, None]
-    assert store.earliest_stored_ms("T", 0) == 1_000_000
+    assert store.stored_ms_at("T", 0, store.min_offset("T", 0)) == 1_000_000

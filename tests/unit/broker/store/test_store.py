@@ -11,7 +11,6 @@ from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import StoreReadOnly
-from rocketapp.model.names import SCHEDULE_TOPIC
 from rocketapp.wire.java import tags_code
 from rocketapp.wire.record import Record, decode_record
 from tests.unit.broker.store.disk import Disk
@@ -87,15 +86,6 @@ def test_store_times_never_go_back() -> None:
     clock.time = 1000.0
     assert store.append(record()).stored_ms == 2_000_000
     assert open_store(files, clock=clock).append(record()).stored_ms == 2_000_000
-
-
-def test_a_delayed_message_is_due_after_its_level_also_when_the_clock_went_back() -> None:
-    clock = SetClock(2000.0)
-    store = open_store(clock=clock)
-    store.append(record(topic=SCHEDULE_TOPIC, queue_id=2))
-    clock.time = 1000.0
-    store.append(record(topic=SCHEDULE_TOPIC, queue_id=2))
-    assert [store.entry(SCHEDULE_TOPIC, 2, offset)[2] for offset in (0, 1)] == [2_010_000, 1_010_000]
 
 
 @pytest.mark.parametrize(
