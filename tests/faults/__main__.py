@@ -14,9 +14,11 @@ from pathlib import Path
 
 from tests.faults import (
     connections,
+    disks,
     effects,
     frames,
     kills,
+    large_logs,
     links,
     loads,
     mixed,
@@ -162,6 +164,14 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         ("half-frames", connections.half_frames, 100 if small else 1_000),
     ):
         yield name, "", name.replace("-", " "), partial(opening, home / name, count)
+    yield "power-losses", "", "power losses", partial(disks.power_losses, 100 if small else 2_000)
+    yield "failing-calls", "", "failing calls", partial(disks.failing_calls, 60, 20 if small else 1)
+    yield (
+        "large-log",
+        "",
+        "large log",
+        partial(large_logs.large_log, home / "large-log", 1 << 28 if small else 10 << 30),
+    )
     yield from _runs_of_effects(parts)
     for cluster in BOTH:
         yield "idle-queues", cluster, "idle queues", on(loads.idle_queues, "idle", cluster)

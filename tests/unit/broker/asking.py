@@ -106,7 +106,7 @@ class Running:
         self.files = files or MemoryFiles()
         self.network = MemoryNetwork()
         self.events: list[Event] = []
-        self.config = BrokerConfig(listen="127.0.0.1:9876", segment_bytes=1 << 20, **{**SMALL_INDEX, **options})
+        self.config = BrokerConfig(listen="127.0.0.1:9876", **{"segment_bytes": 1 << 20, **SMALL_INDEX, **options})
         self.broker = self._new(self.files)
         self.address = ""
 
