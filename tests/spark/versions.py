@@ -41,7 +41,9 @@ def run(versions: Sequence[str], modes: Sequence[str], more: Sequence[str]) -> b
             began = time.monotonic()
             log = CACHE / "spark" / f"{version}-{mode}.log"
             right = tests(python, mode, more or suites(version, mode), log) == 0 and right
-            summary = (log.read_text(errors="replace").strip().splitlines() or ["nothing"])[-1].strip("= ")
+            # A JVM that ends may have the last word.
+            told = re.findall(r"^=* ?(\d+ (?:passed|failed|error).*)", log.read_text(errors="replace"), re.MULTILINE)
+            summary = told[-1].strip("= ") if told else "nothing"
             print(f"Spark {version:6} {mode:8} {summary}  ({time.monotonic() - began:.0f} s, {log})", flush=True)
     return right
 

@@ -100,7 +100,9 @@ class Rows:
             said = [problems.get(number) for number in range(len(messages))]
             raw = [body_of(message) if number in problems else None for number, message in enumerate(messages)]
             arrays += [pa.array(said, pa.string()), pa.array(raw, pa.binary())]
-        table = pa.Table.from_arrays([*arrays, *_places([(queue, len(messages))], messages)], schema=self.schema)
+        offsets = pa.array([message.offset for message in messages], pa.int64())
+        places = coordinates(queue, offsets, pa.array([message.stored_ms for message in messages], pa.int64()))
+        table = pa.Table.from_arrays([*arrays, *places], schema=self.schema)
         if self._bad_rows == "column" or not bad:
             return table, bad
         return table.filter(pa.array(number not in problems for number in range(len(messages)))), bad
@@ -121,7 +123,7 @@ class Rows:
         if self._bad_rows == "column":
             arrays += [pa.nulls(len(records), field.type) for field in PROBLEM]
         offsets, stored = (pa.array(records.field(field)) for field in (QUEUE_OFFSET, STORED))
-        places = coordinates([(queue, len(records))], offsets, stored)
+        places = coordinates(queue, offsets, stored)
         return pa.RecordBatch.from_arrays([*arrays, *places], schema=self.schema)
 
     def _values(self, messages: Sequence[Message], problems: dict[int, str]) -> list[Any]:
@@ -148,7 +150,7 @@ class Rows:
         columns = list(zip(*values, strict=True)) or [() for _ in self._own]
         plain = [self._plain(number, column) for number, column in enumerate(columns)]
         try:
-            return [pa.array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
+            return [_array(column, field.type) for column, field in zip(plain, self._own, strict=True)]
         except _NO_ARRAY:
             found = [one for column, field in zip(plain, self._own, strict=True) for one in _misfits(column, field)]
             if not found:
@@ -169,11 +171,11 @@ def _keys(message: Message) -> str:
 
 
 def bad_table(bad: Sequence[BadRow]) -> pa.Table:
-    """Rows for a table of bad rows: the reason, the body, and where it comes from."""
-    problems = pa.array([one.problem for one in bad], pa.string())
-    bodies = pa.array([body_of(one.message) for one in bad], pa.binary())
-    queues = [(one.queue, 1) for one in bad]
-    return pa.Table.from_arrays([problems, bodies, *_places(queues, [one.message for one in bad])], schema=BAD)
+    """Rows for a table of bad rows, of one or more: the reason, the body, and where it comes from."""
+    held = [(one, one.message) for one in bad]
+    rows = [(one.problem, body_of(it), *one.queue, it.offset, 1000 * it.stored_ms) for one, it in held]
+    columns = zip(zip(*rows, strict=True), BAD, strict=True)
+    return pa.Table.from_arrays([pa.array(values, field.type) for values, field in columns], schema=BAD)
 
 
 BAD = pa.schema([*PROBLEM, *COORDINATES])
@@ -219,36 +221,30 @@ def _joined(pieces: Sequence[StoredRecords]) -> Records:
     return Records(b"".join(data), starts + np.repeat(before, [*map(len, own)]))
 
 
-def _places(queues: Sequence[tuple[MessageQueue, int]], messages: Sequence[Message]) -> list[pa.Array]:
-    offsets = pa.array([message.offset for message in messages], pa.int64())
-    return coordinates(queues, offsets, pa.array([message.stored_ms for message in messages], pa.int64()))
+def coordinates(queue: MessageQueue, offsets: pa.Array, stored: pa.Array) -> list[pa.Array]:
+    """Where each row comes from. `stored`: when brokers stored them, in milliseconds since 1970."""
+    own = [pa.repeat(pa.scalar(value, kind), len(offsets)) for value, kind in zip(queue, _OF_QUEUE, strict=True)]
+    return [*own, offsets, pc.multiply(stored, 1000).cast(TIMESTAMP)]
 
 
-def coordinates(queues: Sequence[tuple[MessageQueue, int]], offsets: pa.Array, stored: pa.Array) -> list[pa.Array]:
-    """Where each row comes from. `queues`: each with the number of its messages, in their order.
-
-    `stored`: when brokers stored them, in milliseconds since 1970.
-    """
-    return [
-        _repeated([(queue.topic, count) for queue, count in queues], pa.string()),
-        _repeated([(queue.broker_name, count) for queue, count in queues], pa.string()),
-        _repeated([(queue.queue_id, count) for queue, count in queues], pa.int32()),
-        offsets,
-        pc.multiply(stored, 1000).cast(TIMESTAMP),
-    ]
+_OF_QUEUE = COORDINATES.types[:3]
 
 
-def _repeated(values: Sequence[tuple[Any, int]], kind: pa.DataType) -> pa.Array:
-    if not values:
-        return pa.array([], kind)
-    return pa.concat_arrays([pa.repeat(pa.scalar(value, kind), count) for value, count in values])
+def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Raises one of _NO_ARRAY for a value that the column does not hold, or that readers could not show."""
+    found = pa.array(values, kind)
+    if pa.types.is_timestamp(kind):
+        years = pc.year(found)
+        if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999))).as_py():
+            raise OverflowError("in UTC its year is not one of 1 to 9999")
+    return found
 
 
 def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
     found = []
     for number, value in enumerate(column):
         try:
-            pa.array([value], field.type)
+            _array([value], field.type)
         except _NO_ARRAY as error:
             found.append((number, without_nul(f"field {field.name}: {error}")))
     return found

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sink_shop import Order, Shop, all_rows, commits_fail, until
+from sink_shop import Landing, Order, Shop, all_rows, commits_fail, until
 
 from rocketapp import Message, MessageQueue, SetupError
 from rocketapp_lake.bad_rows import LEAST_ROWS
 from rocketapp_lake.commands import command
 from rocketapp_lake.errors import SinkError
+from rocketapp_lake.options import FILES
 
 Place = tuple[str, str, int, int]
 
@@ -179,6 +180,19 @@ async def test_a_value_that_its_column_cannot_hold_is_a_bad_row(shop: Shop, bad_
             await shop.has(1)
             bad = Shop(shop.topic, shop.table.with_name("table_bad"))
             await until(lambda: [row["_rmq_problem"][:9] for row in bad.rows()] == ["field id:"])
+
+
+@pytest.mark.parametrize("format", FILES)
+async def test_a_time_that_has_no_year_in_utc_is_a_bad_row(landing: Landing, format: str) -> None:
+    """The least time of a producer where clocks are ahead of UTC, and the greatest one where they are behind."""
+    times = ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-05:00", "2026-01-01T00:00:00Z"]
+    bodies = [f'{{"id": {number}, "at": "{time}"}}'.encode() for number, time in enumerate(times)]
+    own = {"bad_rows": "table", "bad_rows_max_ratio": 1.0, "flush_seconds": 0.2}
+    async with landing.app(format, schema="id BIGINT, at TIMESTAMP", **own) as app:
+        await app.publish_many(landing.shop.topic, bodies, order_key="one")
+        await until(lambda: len(landing.rows(format, "orders_bad")) == 2)
+        await until(lambda: [row["id"] for row in landing.rows(format)] == [2])
+    assert {row["_rmq_problem"][:9] for row in landing.rows(format, "orders_bad")} == {"field at:"}
 
 
 @pytest.mark.parametrize(
