@@ -101,10 +101,11 @@ class Dial(Protocol):
 
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of `host:port` or `[ipv6]:port`. Raises ValueError for anything else."""
-    host, colon, port = address.strip().rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65_535 or any(map(str.isspace, host)):
-        raise ValueError(f"{address!r} is not host:port")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+    host, _, port = address.strip().rpartition(":")
+    bare = host[1:-1] if host[:1] + host[-1:] == "[]" else host
+    if not bare or not port.isdecimal() or int(port) > 65_535 or any(c in "[]" or c.isspace() for c in bare):
+        raise ValueError(f"{address!r} is not host:port or [ipv6]:port")
+    return bare, int(port)
 
 
 def is_loopback(host: str) -> bool:

@@ -107,7 +107,7 @@ def parse_delay(text: str) -> float:
     except ValueError:
         raise CommandError(f"--delay {text}: write seconds, or a number with s, m or h: 10s, 5m, 2h") from None
     if not 0 < seconds < math.inf:
-        raise CommandError(f"--delay {text}: give a time above 0, or leave it out")
+        raise CommandError(f"--delay {text}: give a finite time above 0, or leave it out")
     return seconds
 
 

@@ -95,7 +95,7 @@ async def test_a_slave_is_forgotten_when_it_says_so_is_silent_or_lost() -> None:
         ({"brokerName": "broker-b"}, "only slaves of broker-a in DefaultCluster are taken"),
         ({"clusterName": "other"}, "only slaves of broker-a in DefaultCluster are taken"),
         ({"brokerId": "0"}, "broker-a has a master, at 10.0.0.1:9876: a slave's brokerId is above 0"),
-        ({"brokerAddr": "nowhere"}, "'nowhere' is not host:port"),
+        ({"brokerAddr": "nowhere"}, "'nowhere' is not host:port or [ipv6]:port"),
     ],
 )
 @in_virtual_time

@@ -182,7 +182,11 @@ async def test_leaving_that_is_cancelled_leaves_nothing(broker: str) -> None:
     [
         (("",), SetupError, "give the name server"),
         (("h:1;http://somewhere",), ConfigError, "URL of http"),
-        (("h:1\nother:2",), ConfigError, r"'h:1\\nother:2' is not host:port; several are separated by ;"),
+        (
+            ("h:1\nother:2",),
+            ConfigError,
+            r"'h:1\\nother:2' is not host:port or \[ipv6\]:port; several are separated by ;",
+        ),
     ],
 )
 async def test_a_wrong_name_server_is_told(arguments: tuple[str, ...], error: type[Exception], text: str) -> None:

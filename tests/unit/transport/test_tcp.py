@@ -106,11 +106,13 @@ async def test_a_dial_that_hangs_ends_with_its_timeout() -> None:
         assert error.problem == "no connection within 0.05 s"
 
 
-@pytest.mark.parametrize("address", ["nowhere", "host:", ":1", "host:99999", "host:http"])
+@pytest.mark.parametrize(
+    "address", ["nowhere", "host:", ":1", "host:99999", "host:http", "[::1", "::1]:1", "[]:1", "[a[b]:1"]
+)
 async def test_what_is_no_address_is_named(address: str) -> None:
     error = await outcome(dial_tcp(address, Recorder(), 3.0))
     assert isinstance(error, ConnectError)
-    assert error.problem == f"{address!r} is not host:port"
+    assert error.problem == f"{address!r} is not host:port or [ipv6]:port"
 
 
 @pytest.mark.parametrize("host", ["a..b", "x" * 64, "a\0b"])
