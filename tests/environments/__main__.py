@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -57,7 +58,9 @@ def interpreters() -> dict[str, str]:
 
 
 def try_distribution(name: str, wheels: Mapping[str, Path], python: str, folder: Path) -> None:
-    programs = environment(folder / "env", python, *(str(wheels[one]) for one in {"rocketapp", name}))
+    declared = tomllib.loads((FOLDERS[name] / "pyproject.toml").read_text())["project"]["dependencies"]
+    ours = {name, *(one.partition(">=")[0] for one in declared)} & wheels.keys()
+    programs = environment(folder / "env", python, *(str(wheels[one]) for one in ours))
     modules = PUBLIC.get(name) or tuple(CODE[name].values())
     run(folder, str(programs / "python"), "-W", "error", "-c", IMPORTS, *modules)
     (folder / "app.py").write_text(APP)
