@@ -47,7 +47,7 @@ input, select, textarea { background: var(--ground); border: 1px solid var(--lin
   padding: .35rem .6rem; }
 textarea { width: 100%; }
 button { background: var(--paper); border: 1px solid var(--line); border-radius: 7px; color: inherit; cursor: pointer;
-  font: inherit; font-size: .9rem; padding: .15rem .8rem; }
+  font: inherit; font-size: .9rem; padding: .15rem .8rem; white-space: nowrap; }
 button:hover { border-color: var(--accent); color: var(--accent); }
 ul.findings { list-style: none; margin: 0; padding: 0; }
 ul.findings li { border-left: 3px solid var(--warn); margin: .6rem 0 0; padding: 0 0 0 .8rem; }

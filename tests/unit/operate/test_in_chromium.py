@@ -16,7 +16,7 @@ from rocketapp.operate.server import OperatorServer
 from tests.unit.cli.processes import wait_until
 from tests.unit.operate.browser import Browser, missing
 from tests.unit.operate.test_requests import EVIL, Desk
-from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
+from tests.unit.operate.views import letter, now_of, queue_at, seen, snapshot_of, stall
 from tests.unit.operate.watched_broker import WatchedBroker
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"{missing()} is not installed")
@@ -85,7 +85,8 @@ def test_the_page_is_styled_and_shows_what_strangers_wrote_as_text(browser: Brow
 def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, width: int) -> None:
     name = "a_package_with_modules.and_handlers:with-names-" * 3
     snapshot = snapshot_of(queue_at(10, unfinished=3, still=f"handler {name} runs " + "x" * 300), topic=name)
-    desk = Desk(now_of(seen(stall("y" * 300, 99.0), snapshot=snapshot, failures=["z" * 600])))
+    process = seen(stall("y" * 300, 99.0), snapshot=snapshot, failures=["z" * 600], letters=[letter("w " * 300)])
+    desk = Desk(now_of(process))
     serving = OperatorServer("127.0.0.1:0", answering(desk))
     browser.resize(width, 1000)
     try:
@@ -93,6 +94,9 @@ def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, wi
         limit = width + 100  # its windows have a least width
         assert browser.width("html") <= limit
         assert browser.width("table") <= limit
+        heights = browser.value("return [...document.querySelectorAll('button')].map(one => one.offsetHeight)")
+        assert len(heights) == 2
+        assert max(heights) < 40, "what a button says is one line"
     finally:
         browser.resize(1280, 1400)
         serving.stop()

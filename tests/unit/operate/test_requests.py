@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 from urllib.parse import urlencode
 
@@ -22,9 +21,9 @@ from rocketapp.errors import SetupError
 from rocketapp.operate import desk
 from rocketapp.operate.gate import Request, Response
 from rocketapp.operate.requests import answer
-from rocketapp.operate.view import DeadLetterLine, Now
+from rocketapp.operate.view import Now
 from tests.cases import cases
-from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
+from tests.unit.operate.views import letter, now_of, queue_at, seen, snapshot_of, stall
 
 OPEN = {"host": "127.0.0.1:8080"}
 ORDERS = urlencode({"topic": "orders", "group": "shop"}).encode()
@@ -211,18 +210,8 @@ def test_a_form_that_names_no_topic_of_the_app_is_refused(body: bytes, status: i
 
 
 def test_a_dead_letter_has_its_reason_and_a_button_that_replays_it() -> None:
-    letter = DeadLetterLine(
-        at=1_700_000_000.0,
-        group="shop",
-        handler="app:settle",
-        topic="orders",
-        message_id="7F01",
-        attempt=16,
-        reason=f"KeyError: {EVIL}",
-    )
-    process = seen()
-    assert process.view is not None
-    text = get("/", now_of(replace(process, view=replace(process.view, dead_letters=(letter,))))).body.decode()
+    process = seen(letters=[letter(f"KeyError: {EVIL}")])
+    text = get("/", now_of(process)).body.decode()
     letters = text.partition('id="last-dead-letters"')[2].partition("<h2")[0]
     assert "KeyError: &lt;script&gt;" in letters
     assert "app:settle at orders, message 7F01, attempt 16" in letters

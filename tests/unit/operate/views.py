@@ -7,7 +7,7 @@ from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.operate.view import FailureLine, Now, Seen, Stall, Unassigned, View
+from rocketapp.operate.view import DeadLetterLine, FailureLine, Now, Seen, Stall, Unassigned, View
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
 
 
@@ -67,11 +67,24 @@ def unassigned(reason: str, seconds: float, *, has_assigned: bool = True) -> Una
     return Unassigned(group="shop", reason=reason, seconds=seconds, has_assigned=has_assigned)
 
 
+def letter(reason: str) -> DeadLetterLine:
+    return DeadLetterLine(
+        at=1_700_000_000.0,
+        group="shop",
+        handler="app:settle",
+        topic="orders",
+        message_id="7F01",
+        attempt=16,
+        reason=reason,
+    )
+
+
 def seen(
     *stalls: Stall,
     snapshot: AppSnapshot | None = None,
     failures: Sequence[str] = (),
     groups: Sequence[Unassigned] = (),
+    letters: Sequence[DeadLetterLine] = (),
     **more: Any,
 ) -> Seen:
     view = View(
@@ -79,6 +92,7 @@ def seen(
         snapshot=snapshot or snapshot_of(),
         stalls=stalls,
         unassigned=tuple(groups),
+        dead_letters=tuple(letters),
         failures=tuple(FailureLine(at=1_700_000_000.0 + number, text=text) for number, text in enumerate(failures)),
     )
     return Seen(**{"name": "", "view": view, "age": 0.5, **more})
