@@ -236,6 +236,14 @@ class StoreError(RocketAppError):
         return f"{'perhaps' if self.is_unknown else 'not'} stored: {self.problem}"
 
 
+def safe_text(value: object) -> str:
+    """What it says. Never raises what its own `__str__` does: a bad text must not keep a message from its outcome."""
+    try:
+        return str(value)
+    except (Exception, SystemExit) as error:
+        return f"(its text raised {type(error).__name__})"
+
+
 def named_message(message_id: str, keys: Sequence[str]) -> str:
     """How a line names one message: `7F000001... (key 17)`."""
     return f"{message_id} ({'key' if len(keys) == 1 else 'keys'} {', '.join(keys)})" if keys else message_id

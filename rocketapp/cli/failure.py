@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from rocketapp.errors import RocketAppError
+from rocketapp.errors import RocketAppError, safe_text
 
 DONE, FAILED, USAGE = 0, 1, 2
 LONGEST_LINE = 600
@@ -42,10 +42,7 @@ def one_line(text: str) -> str:
 
 def describe(error: BaseException) -> str:
     """`ValueError: the text`, in one line."""
-    try:
-        text = one_line(str(error))
-    except Exception as second:
-        text = f"(its text raised {type(second).__name__})"
+    text = one_line(safe_text(error))
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

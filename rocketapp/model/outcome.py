@@ -7,6 +7,7 @@ from math import inf
 from types import AsyncGeneratorType, GeneratorType
 from typing import Any, Final, Literal
 
+from rocketapp.errors import safe_text
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.numbers import is_number
 
@@ -130,13 +131,10 @@ def _speaks_of(result: Mapping[Any, Any], messages: Collection[Any]) -> bool:
 
 
 def _text_of(reason: object) -> str:
-    """The reason as text. Never raises: a bad reason must not keep a message from its dead letters."""
+    """The reason as text, with the class of an exception."""
     if reason is None:
         return ""
-    try:
-        text = str(reason)
-    except Exception as error:
-        text = f"(its text raised {type(error).__name__})"
+    text = safe_text(reason)
     if not isinstance(reason, BaseException):
         return text
     return f"{type(reason).__name__}: {text}" if text else type(reason).__name__

@@ -176,9 +176,10 @@ class _Reader:
         if parameter.annotation is inspect.Parameter.empty:
             if self._is_sole:
                 return Argument(parameter.name, self._sole)
-            self._refuse(
-                f"argument {parameter.name!r} has no annotation: say what it is to be, one of {self._possible}"
-            )
+            mend = f"has no annotation: say what it is to be, one of {self._possible}"
+            if parameter.name == "self":
+                mend = "is missing: declare the method of an object, app.subscribe(...)(shop.settle)"
+            self._refuse(f"argument {parameter.name!r} {mend}")
         annotation = self._resolved(parameter.name, parameter.annotation)
         marker = next((one for one in typing.get_args(annotation)[1:] if _marker_in(one)), None)
         if marker is not None:

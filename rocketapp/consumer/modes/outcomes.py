@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 
+from rocketapp.errors import safe_text
 from rocketapp.model.outcome import DeadLetter, Outcome, Park, Pause, Retry, Skip, is_unawaited, outcomes_by_message
 from rocketapp.model.policy import Policy
 from rocketapp.model.subscription import Subscription
@@ -127,10 +128,7 @@ def _cause(outcome: BaseException, home: str) -> str:
 
 def text_of(error: BaseException, home: str) -> str:
     """What it says, and where it was raised: the line stays when the text is cut."""
-    try:
-        text = str(error)
-    except Exception as second:
-        text = f"(its text raised {type(second).__name__})"
+    text = safe_text(error)
     place = place_of_error(error, home)
     if isinstance(error, BaseExceptionGroup):
         # What a TaskGroup raises says nothing by itself.

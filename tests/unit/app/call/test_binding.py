@@ -481,6 +481,17 @@ def test_a_second_parameter_without_annotation_is_refused() -> None:
     assert "argument 'database' has no annotation" in refused(RocketApp("shop"), handle)
 
 
+def test_a_method_of_no_object_is_refused() -> None:
+    class Shop:
+        def settle(self, message: Message) -> None: ...
+
+    app = RocketApp("shop")
+    assert "'self' is missing: declare the method of an object, app.subscribe(...)(shop.settle)" in refused(
+        app, Shop.settle
+    )
+    app.subscribe("orders")(Shop().settle)
+
+
 def test_two_payloads_are_refused() -> None:
     def handle(order: Order, move: Move) -> None: ...
 

@@ -229,8 +229,11 @@ async def test_dead_letter_needs_no_further_attempt() -> None:
 class Raises:
     """A reason that does not tell what it is."""
 
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
     def __str__(self) -> str:
-        raise RuntimeError
+        raise self.error
 
 
 @cases(
@@ -242,7 +245,8 @@ class Raises:
         (None, ""),
         (b"raw", "b'raw'"),
         ({"order": 7}, "{'order': 7}"),
-        (Raises(), "(its text raised RuntimeError)"),
+        (Raises(RuntimeError()), "(its text raised RuntimeError)"),
+        (Raises(SystemExit()), "(its text raised SystemExit)"),
         ("half \ud800 and \x02 and \x01", "half ? and   and  "),
         ("long" * 10_000, ("long" * 1000)[:500]),
     ],
