@@ -109,7 +109,7 @@ class Broker:
         `in_thread`: flushes and saves run in a thread, because disks can be slow.
         """
         self._files, self._observe, self._pace = files, observe, pace
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         steady = SteadyClock(clock, loop.time)
         store = MessageStore(files, config, steady, observe)
         steady.begin_at(store.last_stored_ms / 1000)
@@ -134,7 +134,6 @@ class Broker:
             run=run,
             first_waiting=core.first_waiting,
         )
-        self._loop = loop
         self._pulls = PullProcessor(core, loop)
         self._held_pops = PopProcessor(core, self._pops, loop, self._scan_in)
         self._clients = ClientProcessor(core, observe)

@@ -210,6 +210,8 @@ class EmbeddedBroker:
     async def _listen_for_slaves(self, master: Master, listener: Listener, brokers: BrokerTable) -> None:
         """A slave copies the log on one port, and asks some things on the port that is two below the broker's."""
         host, port = split_address(self._listening[0].address)
+        if port < 3:
+            raise ConfigError("broker.listen", f"slaves need the port two below {port}: choose one from 3 on")
         mend = f"slaves need it and port {port - 2}; stop what serves there, or choose other ports"
         with _serving("broker.ha_port", host, self._config.ha_port, mend):
             master.listen(host, self._config.ha_port, brokers.is_known)

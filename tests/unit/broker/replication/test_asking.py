@@ -17,6 +17,7 @@ from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import unobserved
 from rocketapp.transport.connection import Connection
+from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.stream import split_address
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -146,6 +147,15 @@ async def test_without_the_port_nobody_registers_or_asks(tmp_path: Path) -> None
         for code in (RequestCode.REGISTER_BROKER, RequestCode.QUERY_DATA_VERSION, *HELD[1:]):
             assert (await ask(connection, code, **SLAVE)).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     await broker.stop()
+
+
+@pytest.mark.parametrize("port", [1, 2])
+async def test_a_port_without_one_two_below_it_is_refused(port: int) -> None:
+    config = BrokerConfig(listen=f"127.0.0.1:{port}", ha_port=free_port())
+    broker = EmbeddedBroker(config=config, clock=SystemClock(), random=Random(1), observe=unobserved, memory=True)
+    with pytest.raises(ConfigError, match="choose one from 3 on") as refused:
+        await broker.start(MemoryNetwork())
+    assert refused.value.place == "broker.listen"
 
 
 async def test_a_port_that_is_taken_is_named(master: EmbeddedBroker, tmp_path: Path) -> None:
