@@ -109,9 +109,12 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
     The key raises what `own` raises, and TypeError or ValueError when that returns no text or an empty one.
     """
     scope = hashlib.blake2b(digest_size=16)
-    # With the tags: functions of one name (made in a loop, methods of two objects) may divide a topic between them.
-    parts = (subscription.cluster, subscription.group, subscription.topic, subscription.handler_name)
-    for part in (*parts, subscription.expression):
+    parts = [subscription.cluster, subscription.group, subscription.topic, subscription.handler_name]
+    if own is not None:
+        # Functions of one name (made in a loop, methods of two objects) may divide a topic between them by tags, and
+        # then messages of both may have one key. A message and its copies have one tag.
+        parts.append(subscription.expression)
+    for part in parts:
         _feed(scope, part.encode())
     name = subscription.handler_name
 

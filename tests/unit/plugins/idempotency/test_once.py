@@ -8,6 +8,7 @@ import pytest
 
 from rocketapp import DeadLetter, Message, Retry, RocketApp, SetupError, Skip
 from rocketapp.plugin import Park
+from rocketapp.plugins.idempotency.decisions import MemoryStore
 from rocketapp.plugins.idempotency.plugin import Idempotency
 from tests.unit.app.given import bound
 from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened, settled
@@ -59,6 +60,16 @@ async def test_a_key_function_says_what_is_the_same() -> None:
         await call(message("B", b"1 again"))
         await call(message("C", b"2"))
     assert taken == [b"1 first", b"2"]
+
+
+@in_virtual_time
+async def test_a_version_that_takes_other_tags_finds_what_the_one_before_has_handled() -> None:
+    store, before, after = MemoryStore(100), Taken(tags="paid"), Taken(tags=["paid", "shipped"])
+    async with opened(before.app, store) as call:
+        await call(message())
+    async with opened(after.app, store) as call:
+        assert isinstance(await call(message(offset=1)), Skip)
+    assert (before, after) == ([b"1"], [])
 
 
 @pytest.mark.parametrize(
