@@ -6,11 +6,12 @@ How a cluster of which brokers are silent is told stands here as well.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -119,13 +120,17 @@ def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
     return run_on(settings_here(), work)
 
 
-def run_on(settings: Settings, work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
-    """The same with settings that were read before."""
+def run_on(
+    settings: Settings,
+    work: Callable[[AdminCluster], Coroutine[Any, Any, T]],
+    own: Mapping[str, str] = MappingProxyType({}),
+) -> T:
+    """The same with settings that were read before. `own`: of `AdminCluster.of`."""
 
     async def run() -> T:
         async with connected(settings) as client:
             try:
-                cluster = await AdminCluster.of(client)
+                cluster = await AdminCluster.of(client, own)
                 found = await work(cluster)
             except (CommandError, KeysRefused):
                 raise

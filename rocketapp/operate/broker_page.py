@@ -377,12 +377,17 @@ def _body(body: bytes) -> str:
 # Dead letters.
 
 
-def _dead_letters(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+def _dead_letters(desk: BrokerDesk, state: BrokerState, query: Query) -> Iterator[str]:
     group = query.get("group", "")
     found = desk.look(lambda cluster: dead_letters.newest(cluster, group, MOST_MESSAGES))
+
+    def replay(one: dead_letters.StoredDeadLetter) -> str:  # which is a send: its master takes those
+        is_slave = state.copies_from is not None
+        return "" if is_slave else button("Replay", one.place, token=desk.token, group=group, id=one.place)
+
     columns: Columns = (
         ("Stored (UTC)", "s", lambda one: _time_ms(one.message.stored_ms)),
-        ("", "", lambda one: button("Replay", one.place, token=desk.token, group=group, id=one.place)),
+        ("", "", replay),
         ("Id", "", lambda one: f"{_link_to(one.message)}<small>{shown(' '.join(one.message.keys))}</small>"),
         ("Reason", "", _reason),
     )

@@ -116,7 +116,7 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
         return _as_operator(settings, address, broker.operator_keys())
 
     def look(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
-        return run_on(own(), work)
+        return run_on(own(), work, {settings.broker.name: address})
 
     # What was replayed is noted beside the store; of one in memory nothing stays.
     with TemporaryDirectory() if memory else contextlib.nullcontext() as folder:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,8 +46,8 @@ def test_a_broker_that_does_not_answer_is_told_and_the_command_fails(ask: Ask, m
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         found = AdminCluster.of
 
-        async def with_another(client: ClientInstance) -> AdminCluster:
-            cluster = await found(client)
+        async def with_another(client: ClientInstance, own: Mapping[str, str]) -> AdminCluster:
+            cluster = await found(client, own)
             cluster.timeout = 0.5
             cluster.masters["broker-b"] = f"127.0.0.1:{frozen.getsockname()[1]}"
             return cluster

@@ -103,6 +103,14 @@ def test_a_slave_says_whether_it_copies_its_master(tmp_path: Path) -> None:
             wait_until(lambda: said in slave.get("/").text, within=20, what="the master is copied")
             assert "\nrocketapp_broker_copies 1\n" in slave.get("/metrics").text
             assert "rocketapp_broker_copies" not in master.get("/metrics").text
+            master.send("orders", b"hello")
+            master.send("%DLQ%billing", b"dead", queues=1, RETRY_TOPIC="orders")
+            wait_until(lambda: "billing" in slave.get("/topics?every=1").text, within=20, what="it has their topics")
+        wait_until(lambda: "copies nobody now" in slave.get("/").text, within=20, what="the master is gone")
+        assert "hello</code>" in slave.get("/messages?topic=orders").text
+        letters = slave.get("/dead-letters?group=billing").text
+        assert len(rows(letters, "dead-letters")) == 1
+        assert "<form" not in letters  # a slave sends nothing
 
 
 def test_where_nobody_may_copy_the_log_the_page_has_no_slaves(broker: WatchedBroker) -> None:
