@@ -70,7 +70,7 @@ class Saving:
         self._load(store)
 
     def _load(self, store: MessageStore) -> None:
-        """When the files are missing, the topics are taken from the store. Groups begin anew, which is reported."""
+        """Topics that a missing or damaged file had are taken from the store. Groups begin anew, which is reported."""
         for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
             saved = file.load()
             if saved is None:
@@ -84,7 +84,7 @@ class Saving:
                     f"cannot be used: {error}. Put back its .bak, or move it away to begin without it",
                 ) from None
 
-        for topic in store.topics() if self.topics.dirty else ():
+        for topic in () if self._topics[0].is_readable else store.topics():
             queues = max(store.queue_ids(topic)) + 1
             self.topics.put(self.topics.get(topic) or TopicConfig(topic, queues, queues))
         offsets = self.offsets

@@ -58,7 +58,7 @@ class ConfigFile:
 
     def __init__(self, files: Files, path: str, observe: Observe = unobserved) -> None:
         self._files, self._path, self._observe = files, path, observe
-        self._is_readable: bool | None = None
+        self.is_readable: bool | None = None
         """Whether the content of the main file may become the `.bak`; None: not checked yet."""
         self._changes_end: int | None = None
         """Where the next change is appended; None when the main file has to be written before."""
@@ -89,7 +89,7 @@ class ConfigFile:
         Raises ConfigError if the file or its `.bak` exists, but neither can be read.
         """
         content, problem = self._read(self._path)
-        self._is_readable = content is not None
+        self.is_readable = content is not None
         if content is None:
             content, older_problem = self._read(f"{self._path}.bak")
             if content is None and (problem or older_problem):
@@ -110,14 +110,14 @@ class ConfigFile:
     def save(self, value: Mapping[str, Any]) -> None:
         """Write the content durably. After an OSError the previous content is still there."""
         self._changes_end = None
-        if self._is_readable is None:
-            self._is_readable = self._read(self._path)[0] is not None
+        if self.is_readable is None:
+            self.is_readable = self._read(self._path)[0] is not None
         new = write_new(self._files, self._path, encode(value))
-        if self._is_readable:
+        if self.is_readable:
             self._files.rename(self._path, f"{self._path}.bak")
-            self._is_readable = False
+            self.is_readable = False
         self._files.rename(new, self._path)
-        self._is_readable = True
+        self.is_readable = True
         self._files.sync_directory(directory_of(self._path))
         self._files.remove(self._changes)
         self._changes_end, self._version = 0, value.get("dataVersion")

@@ -190,6 +190,21 @@ async def test_nobody_else_waits_for_the_second_attempt_to_write_a_name(tmp_path
 
 
 @in_virtual_time
+async def test_a_topic_that_only_the_damaged_file_knew_is_served() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for topic in ("orders", "stock"):
+            await client.send(topic, topic.encode(), queue_id=3)
+            await broker.restart()
+            client = await broker.client()
+        broker.files.open(TOPICS).write(bytes(512), 0)
+        await broker.restart(killed=True)
+        client = await broker.client()
+        for topic in ("orders", "stock"):
+            assert [message.body for message in await client.messages(topic, queue_id=3)] == [topic.encode()]
+
+
+@in_virtual_time
 async def test_topics_that_differ_in_case_only_are_refused_where_the_disk_cannot_tell_them_apart() -> None:
     async with running(NoCase()) as broker:
         client = await broker.client()
