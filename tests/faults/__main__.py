@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from tests.faults import (
+    changing_hands,
     connections,
     disks,
     effects,
@@ -164,6 +165,8 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         ("half-frames", connections.half_frames, 100 if small else 1_000),
     ):
         yield name, "", name.replace("-", " "), partial(opening, home / name, count)
+    run = partial(changing_hands.changing_hands, home / "hands", 2_000 if small else 100_000)
+    yield "changing-hands", "", "changing hands", run
     yield "power-losses", "", "power losses", partial(disks.power_losses, 100 if small else 2_000)
     yield "failing-calls", "", "failing calls", partial(disks.failing_calls, 60, 20 if small else 1)
     yield (
