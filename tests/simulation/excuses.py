@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from tests.simulation.history import (
     DISTURBING,
@@ -103,8 +103,13 @@ class LongCalls:
     other, each with this latency in seconds.
     """
 
-    def __init__(self, latency: float = 0.0) -> None:
+    def __init__(self, history: Iterable[Event], latency: float = 0.0) -> None:
         self._most = LONG - max(0.0, 4 * latency - NEWS)
+        self._ends: defaultdict[tuple[str, str, int], list[float]] = defaultdict(list)
+        """When the calls end that have not, in their order."""
+        for event in history:
+            if isinstance(event, Finished):
+                self._ends[event.member, event.queue, event.offset].append(event.at)
         self._running: defaultdict[tuple[str, str, int], list[float]] = defaultdict(list)
         self._long: defaultdict[str, list[tuple[int, float, float]]] = defaultdict(list)
         self._failed: dict[int, tuple[str, int, float]] = {}
@@ -116,6 +121,7 @@ class LongCalls:
         elif isinstance(event, Finished):
             running = self._running[event.member, event.queue, event.offset]
             began = running.pop(0) if running else event.at
+            self._ends[event.member, event.queue, event.offset].pop(0)
             if event.at - began > self._most:
                 self._long[event.queue].append((event.offset, began, event.at))
             elif not event.done:
@@ -124,6 +130,13 @@ class LongCalls:
             queue, offset, began = self._failed.pop(event.number)
             if event.at - began > self._most:
                 self._long[queue].append((offset, began, event.at))
+
+    def will_last(self, call: Started) -> bool:
+        """Whether this call still runs, and will have been long: one below a started message may start while the
+        hand-over waits.
+        """
+        key = call.member, call.queue, call.offset
+        return call.at in self._running[key][:1] and next(iter(self._ends[key]), float("inf")) - call.at > self._most
 
     def held_back(self, queue: str, offset: int, since: float, at: float) -> bool:
         """Whether a long call at this offset or below it ran between the two times.

@@ -68,7 +68,7 @@ def repeats(
       is handled.
     """
     findings: list[str] = []
-    faults, unanswered, settling, calls = Faults(), Faults({UNANSWERED}), Settling(), LongCalls(latency)
+    faults, unanswered, settling, calls = Faults(), Faults({UNANSWERED}), Settling(), LongCalls(history, latency)
     first, done, begun = dict[tuple[Place, int], Started](), dict[int, Finished](), dict[int, float]()
     failed: set[tuple[Place, int]] = set()
     excused: set[int] = set()
@@ -111,6 +111,7 @@ def repeats(
                 continue
             # The commit of a long call that has just ended may still end a session of the next owner.
             is_slow = calls.held_back(event.queue, event.offset, earlier.at - UNDER_WAY, event.at)
+            is_slow |= calls.will_last(earlier)
             has_changed_hands = event.member != earlier.member or session != sessions[event.queue]
             may_be_shared = topic_of(event.queue) not in orderly and has_changed_hands
             is_handed_over = may_be_shared and (is_slow or routes.differ(earlier.at))

@@ -51,6 +51,10 @@ def test_a_handler_that_cannot_go_on_overlaps_with_no_other(fault: str) -> None:
     assert ownership.overlaps([*started(1, 0), Fault(2, fault, A), *started(63, 0, member=B)], ORDERLY) == []
 
 
+def handed_over_at_once() -> list[Event]:
+    return [*started(1, 0, queue=CALM), Released(1.2, A, CALM), *started(1.6, 0, queue=CALM, member=B)]
+
+
 @pytest.mark.parametrize(
     "history",
     [
@@ -72,6 +76,7 @@ def test_a_handler_that_cannot_go_on_overlaps_with_no_other(fault: str) -> None:
         pytest.param([*running_long(1, 1, CALM), *handled(6, 0, CALM), *handled(7, 0, CALM, B)], id="a long one above"),
         pytest.param([*running_long(1, 0, CALM), *handled(8, 1, CALM), *handled(9, 1, CALM, B)], id="long, but before"),
         pytest.param([*running_long(1, 0, CALM), *started(2, 0, queue=CALM)], id="long, and the same member"),
+        pytest.param([*handed_over_at_once(), *ended(1.9, 0, queue=CALM)], id="handed over as a quick call began"),
         pytest.param(
             [*handled(1, 0), Fault(2, facts.HIDE, "b"), Assigned(9, B, QUEUE), *handled(9, 0, member=B)],
             id="orderly, as the routes changed",
@@ -103,6 +108,7 @@ def test_repetitions_without_a_reason_are_found(history: list[Event]) -> None:
             [*started(1, 0, queue=CALM), Released(2, A, CALM), *started(3, 0, queue=CALM, member=B)],
             id="handed over during a long call",
         ),
+        pytest.param([*handed_over_at_once(), *ended(9, 0, queue=CALM)], id="handed over as a long call began"),
         pytest.param(
             [*started(1, 0, queue=CALM), Released(3, A, CALM), Assigned(4, A, CALM), *started(4, 0, queue=CALM)],
             id="got back during a long call",
