@@ -136,6 +136,8 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
         place = home / title.replace(" ", "-")
         run = partial(outages.three_brokers, seconds=away, orderly=orderly)
         yield "three-brokers", "", title, lambda run=run, place=place: run(parts.peer, place)
+    beside = partial(outages.frozen_of_two, rounds=1 if small else 3)
+    yield "frozen-of-two", "", "frozen of two", lambda: beside(parts.peer, home / "frozen-of-two")
     for cluster in BOTH:
         count = 1_000 if small else 10_000
         yield "replay", cluster, "replay", on(replays.replay, "replay", cluster, count=count)

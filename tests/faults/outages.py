@@ -1,14 +1,17 @@
-"""Three brokers under one name server, one of them dead or frozen: the queues of the others go on."""
+"""Several brokers under one name server, one of them dead or frozen: the others are consumed and published to."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import statistics
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rocketapp import Client
 from tests.faults import checker
 from tests.faults.checker import Event
 from tests.faults.hand_overs import longest_pause
@@ -21,6 +24,8 @@ from tests.peers.waiting import wait_until
 
 PAUSE = 3.0
 """Longest time without a handled message, or without a commit, in a queue whose broker is well."""
+BESIDE_FROZEN = 0.8
+"""Least rate of one caller beside a frozen broker, of its rate while that broker is dead."""
 _QUEUES = 4
 _NAMES = ("broker-a", "broker-b", "broker-c")
 
@@ -205,3 +210,62 @@ def _figures(
     assert lost == 0, figures
     assert all(value <= PAUSE for key, value in figures.items() if key.endswith("pause_s")), figures
     return figures
+
+
+def frozen_of_two(peer: Peer, directory: Path, *, rounds: int = 3, seconds: float = 30.0) -> Figures:
+    """One caller publishes to two brokers of which one is frozen, then dead, in turns: its rate is the same.
+
+    Each is told as a part of its rate to a topic of the other broker alone, between whose sends it sends: what else
+    the machine does then slows both.
+    """
+    first = Apache(directory / _NAMES[0])
+    brokers, alone, both = [first], fresh_name("alone"), fresh_name("both")
+    try:
+        java = JavaClient(peer, first.name_server)
+        java.create_topic(alone, _QUEUES)
+        other = Apache(directory / _NAMES[1], name_server=first.name_server, broker_name=_NAMES[1])
+        brokers.append(other)
+        java.create_topic(both, _QUEUES)
+        frozen, dead, slowest = asyncio.run(_parts_of_rate(first.name_server, other, alone, both, rounds, seconds))
+    finally:
+        for broker in reversed(brokers):
+            broker.stop()
+    ratio = statistics.median(frozen) / statistics.median(dead)
+    figures: Figures = {
+        "frozen": [round(part, 2) for part in frozen],
+        "dead": [round(part, 2) for part in dead],
+        "ratio": round(ratio, 2),
+        "slowest_send_s": round(slowest, 2),
+    }
+    assert ratio >= BESIDE_FROZEN, figures
+    return figures
+
+
+async def _parts_of_rate(
+    name_server: str, other: Apache, alone: str, both: str, rounds: int, seconds: float
+) -> tuple[list[float], list[float], float]:
+    """Of each round, frozen and dead, the rate to `both` as a part of that to `alone`; seconds of the slowest send."""
+    parts: tuple[list[float], list[float]] = ([], [])
+    slowest, states = 0.0, ((other.freeze, other.thaw), (other.kill_broker, other.start_again))
+    async with Client(name_server) as client:
+        for _ in range(rounds):
+            for part, (begin, end) in zip(parts, states, strict=True):
+                await _reach(client, both, other.broker_name)
+                await asyncio.to_thread(begin)
+                spent, until = {alone: 0.0, both: 0.0}, time.monotonic() + seconds
+                while time.monotonic() < until:
+                    for topic in (alone, both):
+                        at = time.monotonic()
+                        await client.publish(topic, bytes(100))
+                        took = time.monotonic() - at
+                        spent[topic], slowest = spent[topic] + took, max(slowest, took)
+                part.append(spent[alone] / spent[both])
+                await asyncio.to_thread(end)
+    return *parts, slowest
+
+
+async def _reach(client: Client, topic: str, broker: str) -> None:
+    """Publish until this broker, which is well again, is chosen again."""
+    async with asyncio.timeout(90):
+        while (await client.publish(topic, b"warm")).queue.broker_name != broker:
+            pass
