@@ -36,6 +36,14 @@ async def test_a_usual_heartbeat_of_many_groups_is_taken() -> None:
 
 
 @in_virtual_time
+async def test_a_heartbeat_that_is_too_large_is_told_what_makes_it_smaller() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        answer = await client.heartbeat("billing", *(f"a-topic-with-a-long-name-{number}" for number in range(3_000)))
+        assert (answer.remark or "").endswith("bytes, limit 262144: name fewer topics, tags or queues")
+
+
+@in_virtual_time
 async def test_held_pulls_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_module, "MOST_HELD_BY_ALL", 2)
     async with running() as broker:
