@@ -429,8 +429,9 @@ class Committer:
                 failures += 1
                 is_slow = isinstance(error, RequestTimeoutError) and self._store.is_connected(self._broker_name)
                 if not is_slow or failures > 1:
-                    self._failed(session, error, is_last=True)
-                    return False
+                    if has_news := session.news is not None:
+                        self._failed(session, error, is_last=True)
+                    return not has_news
         return False
 
     async def _leave_at(self, queue: MessageQueue, offset: int) -> bool:

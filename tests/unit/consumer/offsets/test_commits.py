@@ -17,6 +17,7 @@ from rocketapp.consumer.offsets.commits import (
     Committer,
     Session,
 )
+from rocketapp.errors import TransportError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
@@ -160,6 +161,26 @@ async def test_a_session_that_ends_in_the_place_of_another_queue_leaves_the_firs
     assert store.offset == 7
     assert store.written[-1] == (0.0, -1)
     await commits.stop()
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["all is told", "one is not"])
+def test_a_queue_is_left_in_order_while_its_broker_is_away_if_that_was_told_all_that_is_done(is_told: bool) -> None:
+    class Away(Store):
+        async def committed(self, queue: MessageQueue, **_: Any) -> int:
+            raise TransportError("broker-a", "its master is not connected")
+
+    @in_virtual_time
+    async def run() -> None:
+        commits, committer, session = begun(Away(), 5)
+        session.process_queue.finish(message(0))
+        assert await committer.commit(session)
+        if not is_told:
+            session.process_queue.finish(message(1))
+        session.is_ending = True
+        assert await committer.commit_finally(session) is is_told
+        await commits.stop()
+
+    run()
 
 
 @in_virtual_time
