@@ -58,7 +58,6 @@ class BrokerState:
     problem: str
     """Why no message is stored; empty while they are."""
     topics: int
-    groups: int
     delayed: int
     open_transactions: int
 
@@ -145,7 +144,6 @@ class BrokerFacts:
             copies_from=self.copies_from(),
             problem=core.store.problem or core.store.refusal or "",
             topics=len(core.topics),
-            groups=len(core.groups),
             delayed=sum(len(core.delays.waiting(level)) for level in _LEVELS) + len(core.timers),
             open_transactions=len(core.halves),
         )

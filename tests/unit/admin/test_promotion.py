@@ -35,10 +35,11 @@ COPY = Copy(1, "10.0.0.2:10911", 100, "10.0.0.1:9877", "10.0.0.1:9876")
 FLEET = Fleet("broker-a", "10.0.0.1:9876", "ASYNC_MASTER", 100, 1, (COPY,))
 OLD = TopicOffset(7, 7)
 """Of a queue whose messages have all expired: a younger slave does not know that there were any."""
+ORDERS = MessageQueue("orders", "broker-a", 0)
 NOW_MS = 1_795_000_000_000
 HELD = Held(
     topics=frozenset({"orders", "%RETRY%billing"}),
-    queues={MessageQueue("orders", "broker-a", 0): TopicOffset(3, 9), MessageQueue("late", "broker-a", 1): OLD},
+    queues={ORDERS: TopicOffset(3, 9, NOW_MS), MessageQueue("late", "broker-a", 1): OLD},
     groups=frozenset({"billing"}),
     offsets={("orders@billing", 0): 5, ("orders@billing", 1): 7},
     delays={3: 2, 18: 1},
@@ -48,7 +49,9 @@ HELD = Held(
 
 def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     assert list(missing(HELD, HELD)) == []
-    more = replace(HELD, delays={3: 3, 18: 1}, timers=(NOW_MS - 5_000, 4))
+    more = replace(
+        HELD, queues={ORDERS: TopicOffset(3, 11, NOW_MS + 1)}, delays={3: 3, 18: 1}, timers=(NOW_MS - 5_000, 4)
+    )
     assert list(missing(HELD, more)) == []
 
 
@@ -56,7 +59,8 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     "slave, lacks",
     [
         (replace(HELD, topics=frozenset({"orders"})), "topic %RETRY%billing"),
-        (replace(HELD, queues={MessageQueue("orders", "broker-a", 0): TopicOffset(3, 8)}), "messages of orders"),
+        (replace(HELD, queues={ORDERS: TopicOffset(3, 8, NOW_MS - 1)}), "messages of orders"),
+        (replace(HELD, queues={ORDERS: TopicOffset(3, 11, NOW_MS - 1)}), "messages of orders"),
         (replace(HELD, groups=frozenset[str]()), "group billing"),
         (replace(HELD, offsets={("orders@billing", 0): 5}), "committed offsets of orders@billing"),
         (replace(HELD, offsets={**HELD.offsets, ("orders@billing", 1): 6}), "committed offsets of orders@billing"),
@@ -68,6 +72,7 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
     ids=[
         "a topic",
         "a message",
+        "messages behind those of a deleted topic",
         "a group",
         "a queue",
         "an offset",
