@@ -16,6 +16,8 @@ from rocketapp.model.event import LoopFailed, Observe
 T = TypeVar("T")
 PATIENCE = 1.0
 """Seconds that a task may take to end after it was cancelled."""
+_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.05
+"""Seconds until the second look at what is waited for, and the longest time between later looks."""
 
 
 class Tasks:
@@ -97,6 +99,14 @@ async def is_set_by(event: asyncio.Event, at: float | None) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    """Look again and again until it is so: after a millisecond first, later 20 times a second."""
+    wait = _FIRST_LOOK
+    while not is_so():
+        await asyncio.sleep(wait)
+        wait = min(2 * wait, _LONGEST_LOOK)
 
 
 async def repeat(seconds: float, call: Callable[[], object]) -> None:

@@ -456,7 +456,7 @@ class Brokers(GroupOffsets):
                 problem = error
         raise problem
 
-    def pause_after(self, error: RocketAppError, topic: str) -> float:
+    def wait_after(self, error: RocketAppError, topic: str) -> float:
         """Seconds until a request for messages that failed is sent again; what else may help is done."""
         delay = self._config.pull_retry_delay
         if isinstance(error, ConnectionLostError):
@@ -473,7 +473,7 @@ class Brokers(GroupOffsets):
         return delay
 
     def brokers_of(self, topic: str) -> list[str]:
-        """Names of the brokers that hold the topic, in a random order."""
+        """Names of the brokers that have the topic, in a random order."""
         route = self._client.routes.get(topic)
         names = [data.broker_name for data in route.brokers] if route is not None else []
         self._random.shuffle(names)

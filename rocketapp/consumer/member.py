@@ -123,16 +123,16 @@ class Member:
         """A bug has ended a turn of this loop, which goes on: it is told."""
         self.observe(LoopFailed(loop, f"{type(error).__name__}: {error}"))
 
-    async def repeat(self, turn: Callable[[], Awaitable[None]], loop: str, pause: float) -> None:
+    async def repeat(self, turn: Callable[[], Awaitable[None]], loop: str, wait: float) -> None:
         """Take turn after turn until cancelled. A bug in one ends none of the others: it is told, and they go on after
-        a pause.
+        so many seconds.
         """
         while True:
             try:
                 await turn()
             except Exception as error:
                 self.failed(loop, error)
-                await asyncio.sleep(pause)
+                await asyncio.sleep(wait)
 
 
 class Owned:
@@ -208,7 +208,7 @@ class Owned:
             self._cut.set_result(is_cut)
 
     def limits_changed(self) -> None:
-        """Other limits hold for what it pulls."""
+        """Other limits apply to what it pulls."""
 
     # A queue that is popped has no offset of its own, and nothing of it is handed over: it does nothing of these.
 
@@ -246,7 +246,7 @@ class Limits:
         return self._by_topic.get(topic, self.config)
 
     def change(self, topic: str, values: Mapping[str, float | None]) -> None:
-        """From now on these values hold for this topic; None: what was declared or set at the start."""
+        """From now on these values apply to this topic; None: what was declared or set at the start."""
         changed: dict[str, float | None] = {**self.changed.get(topic, {}), **values}
         left = {name: value for name, value in changed.items() if value is not None}
         settings: dict[str, Any] = {name: value for name, value in left.items() if hasattr(self.config, name)}

@@ -125,7 +125,6 @@ class PushConsumer:
             modes,
             rebalancer=self._rebalancer,
             commits=commits,
-            leases=self._leases,
             redelivery=self._redelivery,
             check=self._check,
         )

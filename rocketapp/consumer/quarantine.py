@@ -61,7 +61,7 @@ class QueueQuarantine:
         self._blocked, self._pauses = member.blocked, member.pauses
         self._queue: MessageQueue = process_queue.message_queue
         self._source = f"{OF_TURN} {id(self)}"
-        """Of the reason that this session says: messages of the queue may have been forwarded to us besides."""
+        """Of the reason that this session says: other members may have given us messages of the queue besides."""
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns
         """The turns of the whole process, which all its groups share."""
@@ -114,8 +114,8 @@ class QueueQuarantine:
         """Wait for its turn, which lasts until `ended`; False, without it, when the future `ended` is done before."""
         turn = self._turns[message.offset] = _Turn(self, message, handler, is_apart=self._open[message.offset].beside)
         self._all.add(turn)
-        self._pauses.watch(EVERY, self._go_on)
-        self._go_on()
+        self._pauses.watch(EVERY, self._start_next)
+        self._start_next()
         self._tell()
         try:
             await asyncio.wait([turn.begun, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -153,12 +153,12 @@ class QueueQuarantine:
             if turn.note is not None:
                 turn.note.close()
         if not self._turns:
-            self._pauses.unwatch(EVERY, self._go_on)
+            self._pauses.unwatch(EVERY, self._start_next)
         # Only now: none of these is started for the end of another one.
-        self._go_on()
+        self._start_next()
         self._tell()
 
-    def _go_on(self) -> None:
+    def _start_next(self) -> None:
         """Start those whose turn it is now, of any session."""
         while (turn := self._all.next()) is not None:
             turn.session._begin(turn)
@@ -186,7 +186,7 @@ class QueueQuarantine:
         if turn.note is not None:
             offset = turn.message.offset
             turn.note.write(self._journal.recorder(self._group, self._queue)(offset, offset, is_late=True))
-        self._go_on()
+        self._start_next()
 
     def _tell(self) -> None:
         """Say why the queue is blocked, or that it is not any more."""

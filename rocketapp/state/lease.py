@@ -8,7 +8,10 @@ could not renew it. A suspended lease is asked for again before it is given up.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
+
+from rocketapp.model.snapshot import LeaseState
 
 LIVES = 60.0
 """Seconds for which a broker keeps a lock that is not renewed."""
@@ -17,10 +20,10 @@ LIVES = 60.0
 class Lease:
     """The lock of one queue, as we may rely on it."""
 
-    __slots__ = ("_lasts", "_renew_interval", "asked_at", "certain_until", "is_lost", "is_suspended", "suspensions")
+    __slots__ = ("_every", "_lasts", "_waiting", "asked_at", "certain_until", "is_lost", "is_suspended", "suspensions")
 
     def __init__(self, *, lasts: float, renew_interval: float) -> None:
-        self._lasts, self._renew_interval = lasts, renew_interval
+        self._lasts, self._every = lasts, renew_interval
         self.asked_at: float = -inf
         """When the request left that was granted last."""
         self.certain_until: float = -inf
@@ -31,6 +34,7 @@ class Lease:
         """How often it was suspended: between two suspensions no other member had the queue."""
         self.is_lost: bool = False
         """Refused by the broker, or given back; final."""
+        self._waiting: list[Callable[[], object]] = []
 
     @classmethod
     def endless(cls) -> Lease:
@@ -46,6 +50,7 @@ class Lease:
         """The broker granted or renewed it; the request left at `sent_at`. An older answer changes nothing."""
         if sent_at >= self.asked_at and not self.is_lost:
             self.asked_at, self.certain_until, self.is_suspended = sent_at, sent_at + self._lasts, False
+            self._decide()
 
     def suspend(self, now: float) -> None:
         """It is uncertain from `now` on: only an answer to a later request counts."""
@@ -56,6 +61,29 @@ class Lease:
     def lose(self) -> None:
         """The broker refused it after it had been granted, or we gave it back."""
         self.is_lost, self.certain_until = True, -inf
+        self._decide()
+
+    def when_decided(self, call: Callable[[], object]) -> None:
+        """Call this once, when it is granted the next time, or lost; now if it is lost already."""
+        self._waiting.append(call)
+        if self.is_lost:
+            self._decide()
+
+    def _decide(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
+
+    def state(self, now: float) -> LeaseState:
+        """How it stands, as far as the broker has answered."""
+        if self.is_endless:
+            return "none"
+        return "held" if self.held(now) else "uncertain"
+
+    @property
+    def is_endless(self) -> bool:
+        """No lock stands behind it."""
+        return self._lasts == inf
 
     def held(self, now: float) -> bool:
         """Whether a handler may start."""
@@ -63,4 +91,4 @@ class Lease:
 
     def renewal(self) -> float:
         """The loop's time at which it is renewed."""
-        return self.asked_at + self._renew_interval
+        return self.asked_at + min(self._every, self._lasts)

@@ -4,7 +4,7 @@ After every change a process queue answers one question: up to which offset is
 everything done? Only that number may be committed. A crash can then repeat a
 message; it can never skip one.
 
-A process queue belongs to one session of an assignment: it carries the session's epoch, and once
+A process queue belongs to one session of an assignment: it carries the session's epoch and lease, and once
 it is closed it accepts nothing and names no offset any more, even if messages of it are still finished.
 
 No clock, no lock, no task. Offsets come in; an offset comes out.
@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Pulled
 from rocketapp.model.snapshot import HandlerStats
+from rocketapp.state.lease import Lease
 
 M = TypeVar("M", bound=Pulled)
 
@@ -35,6 +36,7 @@ class ProcessQueue(Generic[M]):
         "broker_end",
         "closed",
         "epoch",
+        "lease",
         "message_queue",
         "size",
         "when_finished",
@@ -43,6 +45,8 @@ class ProcessQueue(Generic[M]):
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:
         self.message_queue: MessageQueue = message_queue
         self.epoch: int = epoch
+        self.lease: Lease = Lease.endless()
+        """While it is certain, messages may start, and what is finished may be committed."""
         # OrderedDict because finished messages leave from the front: a plain dict
         # steps over its deleted slots each time it is asked for its first key.
         self._unfinished: OrderedDict[int, M] = OrderedDict()

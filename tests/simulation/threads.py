@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
+from rocketapp.consumer.workers.threads import Threads
+
 _local = threading.local()
 
 
@@ -27,19 +29,20 @@ def block(seconds: float) -> None:
     thread.block(seconds)
 
 
-class SimulatedThreads:
-    """Stands for rocketapp.consumer.workers.threads.Threads. Make it in the context of its process."""
+class SimulatedThreads(Threads):
+    """Stands for the threads of one process. Make it in the context of that process."""
 
     def __init__(self, most: int = 1000) -> None:
+        super().__init__()
         self._most = most
         self._loop = asyncio.get_running_loop()
         self.jobs: deque[Callable[[], None]] = deque()
         self.idle: list[_Thread] = []
         self.is_stopped = False
-        self._threads: list[_Thread] = []
+        self._made: list[_Thread] = []
 
     def __repr__(self) -> str:
-        return f"<SimulatedThreads: {len(self._threads)} of {self._most}, {len(self.jobs)} jobs wait>"
+        return f"<SimulatedThreads: {len(self._made)} of {self._most}, {len(self.jobs)} jobs wait>"
 
     def add(self) -> None:
         """Threads come with their jobs."""
@@ -49,8 +52,8 @@ class SimulatedThreads:
         self.jobs.append(job)
         if self.idle:
             self._loop.call_soon(self.idle.pop().turn)
-        elif len(self._threads) < self._most:
-            self._threads.append(_Thread(self, self._loop, f"handlers {len(self._threads)}"))
+        elif len(self._made) < self._most:
+            self._made.append(_Thread(self, self._loop, f"handlers {len(self._made)}"))
 
     def stop(self) -> None:
         """Every thread ends when its job has ended."""
@@ -65,7 +68,7 @@ class SimulatedThreads:
         """End every thread, wherever it is: its process is dead, or the simulation is over."""
         self.is_stopped = True
         self.jobs.clear()
-        for thread in self._threads:
+        for thread in self._made:
             thread.end()
 
 

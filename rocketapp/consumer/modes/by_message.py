@@ -21,7 +21,7 @@ from typing import Any
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
-from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks, QueueLock
+from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks
 from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, no_place
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.workers.caller import Caller
@@ -35,12 +35,11 @@ from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable, split
+from rocketapp.tasks import until
 from rocketapp.wire.record import Message
 
 _WHOLE_QUEUE = 0
 """Number of the line of an orderly queue."""
-_FIRST_LOOK, _LONGEST_LOOK = 0.001, 0.05
-"""Seconds until the first look whether all has ended, and the longest time between later looks."""
 
 
 class MessageMode(Mode):
@@ -65,15 +64,9 @@ class MessageMode(Mode):
         }
         """By topic who is called, and for which tags."""
 
-    def open(
-        self,
-        process_queue: ProcessQueue[Message],
-        lock: QueueLock | None = None,
-        *,
-        new_acks: NewAcks | None = None,
-    ) -> MessageDelivery:
+    def open(self, process_queue: ProcessQueue[Message], *, new_acks: NewAcks | None = None) -> MessageDelivery:
         """The delivery of a new session. `new_acks`: what acknowledges messages without order, not the group's."""
-        return MessageDelivery(process_queue, lock, self, new_acks or self.context.new_acks)
+        return MessageDelivery(process_queue, self, new_acks or self.context.new_acks)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """No span where the lowest unfinished message is the only one that runs."""
@@ -84,15 +77,13 @@ class MessageMode(Mode):
 class MessageDelivery:
     """The messages of one session on their way to their handlers."""
 
-    def __init__(
-        self, process_queue: ProcessQueue[Message], lock: QueueLock | None, mode: MessageMode, new_acks: NewAcks
-    ) -> None:
+    def __init__(self, process_queue: ProcessQueue[Message], mode: MessageMode, new_acks: NewAcks) -> None:
         self.queue: MessageQueue = process_queue.message_queue
-        self._process_queue, self._lock, self._mode, self._new_acks = process_queue, lock, mode, new_acks
+        self._process_queue, self._mode, self._new_acks = process_queue, mode, new_acks
         self.check: Callable[[Any], Any] | None = None
         """What of an item may still start, or None if nothing may."""
         self._context, self._callers = mode.context, mode.callers
-        self.lease: Lease = lock.lease if lock is not None and mode.needs_lock else Lease.endless()
+        self.lease: Lease = process_queue.lease
         self._loop = asyncio.get_running_loop()
         self.over: asyncio.Future[None] = self._loop.create_future()
         """Done when nothing more may start: the lock is lost. With an exception when the delivery has failed."""
@@ -117,8 +108,8 @@ class MessageDelivery:
         """By the identity of takers."""
         self._uncertain: list[tuple[LineRun, Taker, Any, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
-        self._asking: asyncio.Task[None] | None = None
-        """Waits until the lock is certain again."""
+        self._waits = False
+        """Nothing starts before the lease is certain again."""
         self._is_abandoned = False
         """Cancellations of running calls are ours."""
         self._seen_to = 0
@@ -284,7 +275,7 @@ class MessageDelivery:
             line.items.append(heads.pop(head))
         else:
             line.is_at_work = True
-            self._process_queue.when_finished[head] = partial(self._go_on, line)
+            self._process_queue.when_finished[head] = partial(self._proceed, line)
         return line
 
     def _start_heads(self, pairs: Sequence[Pair]) -> None:
@@ -351,7 +342,7 @@ class MessageDelivery:
         else:
             line.most = STINT
         if self._loop.time() >= self.lease.certain_until:
-            self._ask()
+            self._wait()
             return
         line.is_at_work = True
         taker.caller.workers.submit(taker.caller, line)
@@ -386,7 +377,7 @@ class MessageDelivery:
                 line.items.appendleft((taker, kept))
         first, quarantine = line.in_turn if kept else None, self._quarantine
         if first is None or quarantine is None or await quarantine.turn(first, taker.handler, self._ended):
-            self._go_on(line)
+            self._proceed(line)
 
     async def _is_dead(self, line: LineRun, taker: Taker, message: Message) -> bool:
         """Whether it has no attempt left; then it is stored as a dead letter, unless the delivery ended before."""
@@ -412,7 +403,7 @@ class MessageDelivery:
         """Workers have given it back: what they started of it is done."""
         if line.in_turn is not None and (not line.items or first_of(line.items[0][1]) is not line.in_turn):
             self._turn_over(line)
-        self._go_on(line)
+        self._proceed(line)
 
     def ended_free(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """The call for a free message did not just return: from now on its key, if it has one, has its own line."""
@@ -429,7 +420,7 @@ class MessageDelivery:
         if run.items:
             if run.starts_nothing or self._loop.time() >= self.lease.certain_until:
                 run.starts_nothing = True
-                self._ask()
+                self._wait()
             elif not run.is_queued:
                 run.submit()
         elif not run.walkers and run in self._free:
@@ -451,7 +442,7 @@ class MessageDelivery:
                 self._in_vain(taker, item, result, raised, is_certain=is_certain)
         else:
             self._uncertain.append((line, taker, item, result, raised))
-            self._ask()
+            self._wait()
 
     def _acknowledge(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what the call has done; what it has not done is tried again."""
@@ -461,7 +452,7 @@ class MessageDelivery:
             step = self.retries.step_after(taker.handler, failures)
             self._do(line, self._again(line, taker, step, rolls_back=taker.acks.rolled_back))
             return
-        self._go_on(line)
+        self._proceed(line)
 
     async def _again(self, line: LineRun, taker: Taker, step: AfterFailure, *, rolls_back: bool) -> None:
         """Dead letters are stored; after a delay the others are at the front of their line again."""
@@ -472,9 +463,9 @@ class MessageDelivery:
         handled = [*self._uncommitted.take(), (taker.caller, retried)] if rolls_back else [(taker.caller, retried)]
         for caller, messages in reversed(handled):
             line.put_back(self._taker(caller), messages)
-        self._go_on(line)
+        self._proceed(line)
 
-    def _go_on(self, line: LineRun) -> None:
+    def _proceed(self, line: LineRun) -> None:
         """Its next message may start; a line of a key that has none is forgotten."""
         line.is_at_work = line.rests = False
         if line.item is not None:
@@ -531,17 +522,21 @@ class MessageDelivery:
 
     # The lease.
 
-    def _ask(self) -> None:
-        """The lease is over: wait until the lock is certain again, or lost."""
-        if self._asking is None and not self._ended.done():
-            self._asking = self._callers.tasks.start(self._is_usable(), f"lock {self.queue}")
+    def _wait(self) -> None:
+        """The lease is over: wait until it is certain again, or lost."""
+        if not (self._waits or self._ended.done()):
+            self._waits = True
+            decided = partial(self._loop.call_soon, self._is_decided)
+            if self._loop.time() < self.lease.certain_until:  # it was granted before we heard of its end
+                decided()
+            else:
+                self.lease.when_decided(decided)
 
-    async def _is_usable(self) -> None:
-        is_usable = self._lock is None or await self._lock.usable()
-        self._asking = None
+    def _is_decided(self) -> None:
+        self._waits = False
         if self._ended.done():
             return
-        if not is_usable:
+        if self.lease.is_lost:
             self.over.set_result(None)
             self.end(start_no_more=True)
             return
@@ -560,7 +555,7 @@ class MessageDelivery:
             self._submit(run)
 
     def _in_vain(self, taker: Taker, item: Any, result: object, raised: bool, *, is_certain: bool = False) -> None:
-        """Nothing of this call is acknowledged, but a pause that it asks for holds. The attempt counts if another
+        """Nothing of this call is acknowledged, but what stops its topic does. The attempt counts if another
         member may have had the queue: a handler that blocks the loop for longer than its lock lives has attempts too.
         """
         self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
@@ -588,8 +583,6 @@ class MessageDelivery:
             self._quarantine.give_up()
         # Not before: nothing is drained while it is open whether messages below a started one start still.
         self._ended.set_result(None)
-        if self._asking is not None:
-            self._asking.cancel()
         if not (start_no_more or self.is_void) and self._loop.time() < self.lease.certain_until:
             self._finish()
         else:
@@ -623,12 +616,9 @@ class MessageDelivery:
 
     async def drained(self) -> None:
         """Returns a moment after what was started has ended, and nothing is about to start. Call `end` first."""
-        pause = _FIRST_LOOK
-        while not self._is_drained():
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_LOOK)
+        await until(self._is_drained)
         for run in self.runs():
-            run.items.clear()  # workers may have it still, perhaps behind one that is paused
+            run.items.clear()  # workers may have it still, perhaps behind one of which nothing may start
         self._finish_no_more()
         if self.retries is not None:
             self.retries.close()
@@ -648,7 +638,7 @@ class MessageDelivery:
         self._callers.collect()  # what was done before counts
         self._is_abandoned = True
         self.end(start_no_more=True)
-        await self._callers.cancel(lambda run: run.lease is self.lease)
+        await self._callers.cancel(lambda run: run.delivery is self)
         return not any(run.walkers for run in self.runs())
 
     def discard(self) -> None:

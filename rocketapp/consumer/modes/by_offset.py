@@ -91,7 +91,7 @@ class SentBack(ByOffset):
         redelivery: FailedMessages,
         stopping: Stopping,
     ) -> None:
-        """`park` takes a message that is started again after some seconds, if its topic is not paused then."""
+        """`park` takes a message that is started again after some seconds, if it may start then."""
         super().__init__(process_queue, handler)
         self._park, self._redelivery, self._stopping = park, redelivery, stopping
 

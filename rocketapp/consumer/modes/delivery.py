@@ -30,7 +30,6 @@ from rocketapp.consumer.workers.callers import Callers
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
-from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message, decode_records
 
@@ -68,23 +67,10 @@ class Delivery(Protocol):
         ...
 
 
-class QueueLock(Protocol):
-    """The lock of one queue, as an orderly delivery needs it."""
-
-    @property
-    def lease(self) -> Lease:
-        """Compared with the clock before each item."""
-        ...
-
-    async def usable(self) -> bool:
-        """Wait until the lock is certain again: True; or is lost for good: False."""
-        ...
-
-
 NewQueue = Callable[[MessageQueue, int, int], ProcessQueue[Any]]
 """Makes the process queue of a session, from its first offset and its epoch."""
 ParkMessage = Callable[[Message, float], None]
-"""Takes a message that was started and is parked: it starts again after these seconds, if its topic is not paused."""
+"""Takes a message that was started and is parked: it starts again after these seconds, if it may start then."""
 NewAcks = Callable[[ProcessQueue[Message], Handler, ParkMessage], SentBack]
 """Makes what sees to the ended calls of one handler in one session: acks, and what follows a failure."""
 
@@ -136,15 +122,15 @@ class Mode(ABC):
     decode: Decode = staticmethod(decode_records)
     """Makes of the answer to a pull what that process queue holds."""
     own_start: Begin | None = None
-    """Where sessions begin whose offsets are kept elsewhere; None: at the offset of the group."""
+    """Where sessions begin whose offsets a plugin keeps; None: at the offset of the group."""
 
     def __init__(self, context: ModeContext) -> None:
         self.context: ModeContext = context
         self.callers: Callers = context.callers
 
     @abstractmethod
-    def open(self, process_queue: ProcessQueue[Any], lock: QueueLock | None = None, /) -> Delivery:
-        """The delivery of a new session; `lock` is given when the mode needs one."""
+    def open(self, process_queue: ProcessQueue[Any], /) -> Delivery:
+        """The delivery of a new session."""
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """How much each of its queues may pull ahead of its handlers.

@@ -6,9 +6,9 @@ acknowledged before the lock is certain again.
 
 Between calls a queue holds messages for the next one, up to its limits: a call can have no more.
 
-A call is one item of a line, a batch to which the handler adds what it pulls: so its lease, its drain, pause and probe,
-concurrency, threads and cancellation are those of messages in order. What is decided here is when the next call is due,
-what a call takes, and what its end means for the offsets.
+A call is one item of a line, a batch to which the handler adds what it pulls: so its lease, its drain, concurrency,
+threads and cancellation are those of messages in order. What is decided here is when the next call is due, what a call
+takes, and what its end means for the offsets.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL, waits_for_call
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
-from rocketapp.consumer.modes.delivery import ModeContext, QueueLock
+from rocketapp.consumer.modes.delivery import ModeContext
 from rocketapp.consumer.modes.lines import LineRun
 from rocketapp.consumer.modes.outcomes import failure_of
 from rocketapp.consumer.modes.sink import decode_wanted
@@ -68,11 +68,9 @@ class PolledMode(MessageMode):
         every = self.handler.subscription.every or 0.0
         return replace(super().limits(config), patience=every + FLOW_PATIENCE)
 
-    def open(  # type: ignore[override]
-        self, process_queue: ProcessQueue[Message], lock: QueueLock | None = None
-    ) -> PolledDelivery:
-        """The delivery of a new session under this lock."""
-        return PolledDelivery(process_queue, lock, self)
+    def open(self, process_queue: ProcessQueue[Message]) -> PolledDelivery:  # type: ignore[override]
+        """The delivery of a new session."""
+        return PolledDelivery(process_queue, self)
 
 
 class PolledBatch(list[Message]):
@@ -122,8 +120,8 @@ class PolledBatch(list[Message]):
 class PolledDelivery(MessageDelivery):
     """One session of one queue: what was pulled waits for the next call, and its calls are a line of batches."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], lock: QueueLock | None, mode: PolledMode) -> None:
-        super().__init__(process_queue, lock, mode, mode.context.new_acks)
+    def __init__(self, process_queue: ProcessQueue[Message], mode: PolledMode) -> None:
+        super().__init__(process_queue, mode, mode.context.new_acks)
         self._handler, self._member = mode.handler, mode.context.member
         self._call = self._taker(mode.caller)
         self._waiting: deque[Message] = deque()
@@ -163,13 +161,8 @@ class PolledDelivery(MessageDelivery):
         return found
 
     def _may_pull(self, batch: PolledBatch) -> bool:
-        """Whether this call may be given messages: not when the queue is given up, or its topic is paused.
-
-        A probe may pull as long as no pause begins or ends.
-        """
-        caller = self._call.caller
-        is_paused = caller.is_paused and caller.probed is not batch
-        return not (self._ended.done() or self.is_void or is_paused)
+        """Whether this call may be given messages: not when the queue is given up, or its topic is stopped."""
+        return not (self._ended.done() or self.is_void or self._call.caller.stops(batch))
 
     def _is_at_end(self) -> bool:
         """Whether the broker had nothing more in its last answer, or the queue holds as much as it may."""
@@ -214,7 +207,7 @@ class PolledDelivery(MessageDelivery):
             reason = waits_for_call(self._handler.name, caller.most)
             self._member.blocked.because(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
         line.items.append((self._call, PolledBatch(self)))
-        self._go_on(line)
+        self._proceed(line)
 
     def began(self, batch: PolledBatch) -> None:
         """The handler was called."""
@@ -274,5 +267,5 @@ def _failure_of_call(
             return Failure("TypeError", str(error))
         if any(failure_of(one, False, home) is not None for one in single.values()):
             problem = "it returned outcomes of single messages, and a polled call is done or not as a whole"
-            return Failure("TypeError", f"{problem}: raise, or publish those messages elsewhere")
+            return Failure("TypeError", f"{problem}: raise, or publish those messages yourself")
     return failure_of(result, raised, home)

@@ -1,4 +1,4 @@
-"""Failed messages of an orderly queue → a pause and another attempt in place, or a dead letter.
+"""Failed messages of an orderly queue → a wait and another attempt in place, or a dead letter.
 
 Brokers do not count these attempts. They outlive the session of their queue (`retry.attempts`), so that a
 message whose handler costs the queue its lock each time ends in the dead letters as well.

@@ -127,7 +127,7 @@ class Sink:
     locked: bool = False
     """Queues are consumed under the lock of their broker, by one member at a time; the next one waits for `drain`."""
     begin: Begin | None = None
-    """For offsets that are kept elsewhere: in the table that holds the rows. Asked under the lock, if there is one."""
+    """For offsets that are kept in the table that holds the rows. Asked under the lock, if there is one."""
     max_messages: int | None = None
     """Messages of one queue that are not acknowledged and stop its pulls; None: `consumer.queue_max_messages`."""
     max_bytes: int | None = None
@@ -194,7 +194,7 @@ class SinkMode(Mode):
         except Exception as error:
             raise PluginError(self.sink.plugin, f"{type(error).__name__}: {error}") from error
 
-    def open(self, process_queue: ProcessQueue[Any], _lock: object = None) -> WriterDelivery:
+    def open(self, process_queue: ProcessQueue[Any]) -> WriterDelivery:
         """The delivery of a new session."""
         return WriterDelivery(process_queue, self)
 

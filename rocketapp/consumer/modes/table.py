@@ -1,14 +1,11 @@
-"""Which mode consumes which topic: a new consume mode is one row of this table, and a file if no mode here does it.
+"""Which mode consumes which topic: a new consume mode is one more case here, and a file if no mode here does it.
 
 A mode is imported when a topic is consumed so: every start would pay for those that it does not use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from typing import NamedTuple
 
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.by_message import MessageMode
@@ -17,34 +14,23 @@ from rocketapp.consumer.workers.callers import Callers
 from rocketapp.model.subscription import POLLED
 
 
-def _of(module: str, name: str) -> Callable[[ConsumedTopic, ModeContext], Mode]:
-    """Makes a mode of this room by the name of its class."""
+def mode_of(topic: ConsumedTopic, context: ModeContext) -> Mode | None:
+    """The mode of this topic alone; None: it is consumed concurrently, with others."""
+    if topic.sink is not None:
+        from rocketapp.consumer.modes.sink import SinkMode
 
-    def new(topic: ConsumedTopic, context: ModeContext) -> Mode:
-        mode: Mode = getattr(import_module(f"rocketapp.consumer.modes.{module}"), name)(topic, context)
-        return mode
+        return SinkMode(topic, context)
+    if topic.kind is POLLED:
+        from rocketapp.consumer.modes.poll import PolledMode
 
-    return new
-
-
-class Row(NamedTuple):
-    """A consume mode, and which topics it consumes."""
-
-    takes: Callable[[ConsumedTopic], bool]
-    """Whether it consumes this topic."""
-    new: Callable[[ConsumedTopic, ModeContext], Mode]
-    """Makes the mode of this topic."""
-
-
-_TABLE: tuple[Row, ...] = (
-    Row(lambda topic: topic.sink is not None, _of("sink", "SinkMode")),
-    Row(lambda topic: topic.kind is POLLED, _of("poll", "PolledMode")),
-    Row(lambda topic: topic.kind.in_order, lambda topic, context: MessageMode([topic], context, in_order=True)),
-    # A message that has ended a process comes again with another offset, and brokers count its attempts: nothing is
-    # noted down of what is in flight.
-    Row(lambda topic: topic.is_popped, lambda topic, context: MessageMode([topic], replace(context, journal=None))),
-)
-"""The first row that takes a topic has it; topics without a row are consumed concurrently."""
+        return PolledMode(topic, context)
+    if topic.kind.in_order:
+        return MessageMode([topic], context, in_order=True)
+    if topic.is_popped:
+        # A message that has ended a process comes again with another offset, and brokers count its attempts: nothing
+        # is noted down of what is in flight.
+        return MessageMode([topic], replace(context, journal=None))
+    return None
 
 
 class Modes:
@@ -54,11 +40,9 @@ class Modes:
         self.callers: Callers = context.callers
         """What calls the handlers of all of them."""
         self.concurrent: MessageMode = MessageMode(context.member.topics, context)
-        """Of topics without a row, and of messages that come back for a retry: they have lost their order anyway."""
-        self._of_topics: dict[str, Mode] = {}
-        for topic in context.member.topics:
-            if (row := next((row for row in _TABLE if row.takes(topic)), None)) is not None:
-                self._of_topics[topic.topic] = row.new(topic, context)
+        """Of topics without their own mode, and of messages that come back for a retry: their order is lost anyway."""
+        modes = {topic.topic: mode_of(topic, context) for topic in context.member.topics}
+        self._of_topics: dict[str, Mode] = {topic: mode for topic, mode in modes.items() if mode is not None}
 
     def __repr__(self) -> str:
         return f"<Modes of {len(self._of_topics)} topics, others are concurrent>"

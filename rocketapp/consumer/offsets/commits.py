@@ -22,7 +22,6 @@ from rocketapp.errors import OvertakenError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import CommitFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.fencing import Fencing
-from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
 from rocketapp.tasks import Tasks, is_set_by
@@ -55,15 +54,15 @@ class Session:
     """The offsets of one session of one queue."""
 
     process_queue: ProcessQueue[Message]
-    lease: Lease | None
-    """Under a lease, nothing is committed without it."""
     is_contested: bool
     """Another member lives, and may still commit what it ran as the previous owner."""
+    is_fenced: bool
+    """No lock keeps others from it: what it commits is checked against the stored offset when it may be another's."""
     overtaken: asyncio.Future[Correction | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Done when nothing more of this session is committed: another member has gone on with the queue, or the group goes
-    on elsewhere."""
+    """Done when nothing more of this session is committed: another member has gone on with the queue, or the group was
+    moved."""
     is_from_slave: bool = False
     """It began at the offset of a slave, which may be older than what the master will say when it is back."""
     is_ending: bool = False
@@ -78,13 +77,13 @@ class Session:
     """Until then the stored offset is read before ours is written, in the regular rounds alone: a previous owner may
     have written a higher one."""
     confirmed: int | None = field(init=False)
-    """The offset that the store is known to hold."""
+    """The offset that the store is known to have."""
     sent: int = field(init=False)
     """The highest offset that we sent, whether it was answered or not."""
 
     def __post_init__(self) -> None:
         self.confirmed = self.sent = self.process_queue.commit_offset
-        self.careful_to = inf if self.lease is None else -inf
+        self.careful_to = inf if self.is_fenced else -inf
 
     @property
     def queue(self) -> MessageQueue:
@@ -92,7 +91,7 @@ class Session:
 
     @property
     def news(self) -> int | None:
-        """What is finished, unless the store is known to hold it, or more: a previous owner may have told that."""
+        """What is finished, unless the store is known to have it, or more: a previous owner may have told that."""
         offset = self.process_queue.commit_offset
         return offset if self.confirmed is None or offset > self.confirmed else None
 
@@ -131,7 +130,7 @@ class Commits:
         return committer
 
     def confirmed(self, queue: MessageQueue) -> int | None:
-        """The offset of this queue that its store is known to hold; None when that is not known."""
+        """The offset of this queue that its store is known to have; None when that is not known."""
         session = self._session(queue)
         return None if session is None else session.confirmed
 
@@ -186,21 +185,19 @@ class Committer:
 
     # The life of a session.
 
-    def begin(
-        self, process_queue: ProcessQueue[Message], lease: Lease | None = None, *, is_contested: bool = False
-    ) -> Session:
+    def begin(self, process_queue: ProcessQueue[Message], *, is_contested: bool = False) -> Session:
         """A new session, which begins at the offset that the broker holds.
 
         Under a lease, nothing is committed without it. Without one a previous owner may commit late: the offset is
         read again before the first commit, and before more of them if another member lives (`is_contested`).
         """
         queue = process_queue.message_queue
-        if self._member.broadcast:
-            lease = Lease.endless()  # its offsets are its own: no other member takes the queue away
-        session = self.sessions[queue] = Session(process_queue, lease, is_contested)
+        # Of a broadcast group offsets are a member's own: no other one takes the queue away.
+        is_fenced = process_queue.lease.is_endless and not self._member.broadcast
+        session = self.sessions[queue] = Session(process_queue, is_contested, is_fenced)
         # Without its master a queue can only have begun at what a slave knows.
         session.is_from_slave = not self._store.is_connected(queue.broker_name)
-        if lease is None:
+        if is_fenced:
             self._fencing.begin(queue)
         return session
 
@@ -358,14 +355,14 @@ class Committer:
             session.found(stored)
         if self.sessions.get(queue) is not session:
             return None
-        if session.lease is None and not self._fencing.verify(queue, era):
+        if session.is_fenced and not self._fencing.verify(queue, era):
             return None
         session.confirmed = stored
         session.is_from_slave = False
         return True
 
     def give_up(self, session: Session, correction: Correction | None = None) -> None:
-        """Another member has gone on with the queue, or the group goes on elsewhere."""
+        """Another member has gone on with the queue, or the group was moved."""
         if not session.is_ending:
             # The handlers of an ending session may finish; only nothing more is committed.
             self.end(session)
@@ -376,11 +373,11 @@ class Committer:
 
     def _unsent(self, session: Session, now: float) -> int | None:
         """What may be committed now and is news; None when there is nothing."""
-        process_queue, lease = session.process_queue, session.lease
+        process_queue = session.process_queue
         if (offset := session.news) is None or process_queue.closed or session.overtaken.done():
             return None
         queue = process_queue.message_queue
-        is_ours = self._fencing.may_commit(queue, now) if lease is None else lease.held(now)
+        is_ours = self._fencing.may_commit(queue, now) if session.is_fenced else process_queue.lease.held(now)
         return offset if is_ours and self.sessions.get(queue) is session else None
 
     async def commit(self, session: Session) -> bool:
@@ -455,7 +452,7 @@ class Committer:
         if stored is not None and stored >= offset:
             session.confirmed = stored
             return True
-        if session.lease is not None and not session.lease.held(self._loop.time()):
+        if not session.process_queue.lease.held(self._loop.time()):
             return False
         await self._send(session, offset, _PATIENCE)
         return None

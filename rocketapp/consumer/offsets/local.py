@@ -33,7 +33,7 @@ _UNNAMED = "unnamed"
 _BEGINS = "queues begin by their start rule"
 _VERSION = 2
 _LARGEST_OFFSET, _LARGEST_QUEUE_ID = 2**63 - 1, 2**31 - 1
-"""What RocketMQ's long and int hold."""
+"""The largest of RocketMQ's long and int."""
 _PATIENCE = 5.0
 """Seconds that a disk may take when the caller names no other time."""
 _AGAIN = 5.0

@@ -21,7 +21,7 @@ class PopDelivery(MessageDelivery):
     """The messages of one popped queue on their way to workers."""
 
     def __init__(self, acks: PopAcks, mode: MessageMode) -> None:
-        super().__init__(acks.queue, None, mode, partial(mode.context.new_acks, failures=acks))
+        super().__init__(acks.queue, mode, partial(mode.context.new_acks, failures=acks))
         self.check: Callable[[Any], Any] | None = self._hidden
         self._acks = acks
 

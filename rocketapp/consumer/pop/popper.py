@@ -29,8 +29,8 @@ from rocketapp.wire.requests.pop import FROM_FIRST, OF_TOPIC, PopRequest, PopRes
 
 _ANSWER_TIME = 1.0
 """Seconds after which a request that was not answered is held by a broker that has nothing."""
-_SHORT_HOLD = 1.0
-"""Seconds that a broker may hold a request while messages may come again: it wakes none for them."""
+_SHORT_POLL = 1.0
+"""Seconds that a broker may keep a request while messages may come again: it wakes none for them."""
 _ANSWER_LATE = 10.0
 """Seconds that an answer may be late (Java: the same)."""
 _KNOWS_SUSPEND = 513
@@ -43,8 +43,8 @@ class Coming(NamedTuple):
     answer: asyncio.Future[Command]
     connection: Connection
     sent_at: float
-    hold: float
-    """Seconds that the broker may hold it while there is nothing."""
+    poll: float
+    """Seconds that the broker may keep it while there is nothing."""
     invisible: float
     """Seconds for which its messages are hidden from other members."""
     wanted: SubscriptionData
@@ -81,14 +81,14 @@ class Popper:
             patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
             self._flow.stops(f"pop failed: {error}", "pop failed", patience)
             self._queue.is_empty_since = None
-            await asyncio.sleep(self._member.brokers.pause_after(error, self._about.topic))
+            await asyncio.sleep(self._member.brokers.wait_after(error, self._about.topic))
 
     async def _pop_on(self) -> None:
         if self.coming is None:
-            if self._flow.is_paused:  # nobody asks
+            if self._flow.is_shut:  # nobody asks
                 self._queue.is_empty_since = None
             await self._flow.passed()
-            self.coming = await self._start(self._hold())
+            self.coming = await self._start(self._poll())
         coming = self.coming
         if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
             # Neither answered nor refused: the broker holds the request until there is a message.
@@ -105,13 +105,13 @@ class Popper:
         self._member.stats.pulled[self._about.topic] += len(messages)
         # What was just taken counts: the next request is sent before handlers have their turn.
         try:
-            if not self._flow.is_paused and self._flow.may_pull():
-                self.coming = await self._start(self._hold())
+            if self._flow.may_pull():
+                self.coming = await self._start(self._poll())
         finally:
             self._hand_on(coming, messages)
 
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
-        if self._flow.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
+        if self._flow.is_shut and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
             self._acks.give_back(messages)
         else:
@@ -128,7 +128,7 @@ class Popper:
             result.answer,
             result.body,
             self._about,
-            at=hidden_since(coming.sent_at, coming.hold, self._loop.time(), coming.invisible),
+            at=hidden_since(coming.sent_at, coming.poll, self._loop.time(), coming.invisible),
             max_inflated_bytes=self._member.max_inflated_bytes,
         )
         for hand_out, share in found:
@@ -145,13 +145,13 @@ class Popper:
             queue.is_empty_since = self._loop.time()
         self._flow.moves()
 
-    def _hold(self) -> float:
-        """Seconds that the broker may hold a request: an answer that comes late has half of its hidden time left."""
+    def _poll(self) -> float:
+        """Seconds that the broker may keep a request: an answer that comes late has half of its hidden time left."""
         most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
-        return min(most, _SHORT_HOLD) if self._acks.expects_retries else most
+        return min(most, _SHORT_POLL) if self._acks.expects_retries else most
 
-    async def _start(self, hold: float) -> Coming:
-        """`hold`: seconds that the broker may hold the request while there is nothing."""
+    async def _start(self, poll: float) -> Coming:
+        """`poll`: seconds that the broker may keep the request while there is nothing."""
         member = self._member
         connection = await member.brokers.connection(self._about.broker_name)
         config = self._config  # only now: it may have changed meanwhile
@@ -162,14 +162,14 @@ class Popper:
             queue_id=self._about.queue_id,
             max_messages=config.pop_batch_size,
             invisible_ms=round(config.pop_invisible_time * 1000),
-            poll_ms=round(hold * 1000),
+            poll_ms=round(poll * 1000),
             # Start positions are committed before: only a queue that has appeared since is read from its beginning.
             init_mode=FROM_FIRST,
             expression=wanted.expression,
             expression_type=wanted.expression_type,
         )
-        answer = pop.start(connection, request, hold + _ANSWER_LATE)
-        return Coming(answer, connection, self._loop.time(), hold, config.pop_invisible_time, wanted)
+        answer = pop.start(connection, request, poll + _ANSWER_LATE)
+        return Coming(answer, connection, self._loop.time(), poll, config.pop_invisible_time, wanted)
 
 
 Key = tuple[int, int, int, int]

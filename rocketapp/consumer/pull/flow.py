@@ -126,12 +126,13 @@ class QueueFlow:
         self._follow()
 
     def __repr__(self) -> str:
-        return f"<QueueFlow of {self._about}{': paused' * self.is_paused}>"
+        return f"<QueueFlow of {self._about}{': shut' * self.is_shut}>"
 
     # Pauses.
 
     @property
-    def is_paused(self) -> bool:
+    def is_shut(self) -> bool:
+        """It is paused: what comes all the same does not start here."""
         return self._resumed is not None
 
     def _follow(self) -> None:
@@ -180,7 +181,7 @@ class QueueFlow:
 
     def may_pull(self) -> bool:
         """Whether the next pull may be sent now; room for its answer is reserved then."""
-        return not self.is_full() and self._budget.reserve(self._account, self._loop.time())
+        return self._resumed is None and not self.is_full() and self._budget.reserve(self._account, self._loop.time())
 
     def reason(self) -> str:
         """Why the next pull has to wait, in words and as it is now."""
@@ -218,11 +219,11 @@ class QueueFlow:
             queue.unwatch(self.look_again)
 
     def answered(self, size: int, *, is_at_end: bool = False) -> bool:
-        """A pull brought this many bytes. False: they do not fit, discard them and pull again later.
+        """A pull brought this many bytes. False: it is shut, or they do not fit: discard them and pull again later.
 
         `is_at_end`: the broker has nothing more for now.
         """
-        is_admitted = self._budget.admit(self._account, size)
+        is_admitted = self._resumed is None and self._budget.admit(self._account, size)
         self._account.is_at_end = is_admitted and is_at_end
         self._control.grant_soon()
         return is_admitted

@@ -6,7 +6,7 @@ is cancelled, or when another offset takes the place of its own: the broker call
 What its broker has deleted before it was pulled is passed over.
 
 A master suggests its slave to readers that are far behind. While a master cannot be reached, a slave is read in its
-place, and the master again as soon as it is connected. A slave may be behind, or hold less than its master.
+place, and the master again as soon as it is connected. A slave may be behind, or have less than its master.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Puller:
         self._pulled_at = self._now()
         """When a pull was answered or allowed last."""
         self._is_resting = False
-        """A pause or flow control forbids pulls."""
+        """Flow control forbids pulls."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
@@ -158,7 +158,7 @@ class Puller:
                 return min(LOST_DELAY, delay)
         elif name in slaves.instead and not slaves.are_over(name, error) and is_busy(error):
             return delay  # a slave that may not be read says the same, and goes on saying it
-        return self._member.brokers.pause_after(error, self._queue.message_queue.topic)
+        return self._member.brokers.wait_after(error, self._queue.message_queue.topic)
 
     async def _pull_on(self) -> Correction:
         try:
@@ -204,13 +204,12 @@ class Puller:
         is_at_end = result.next_offset >= result.max_offset
         if result.status != "found":
             flow.found_nothing(is_at_end=is_at_end)
-            # A slave may be behind, or hold less than its master: its bounds are not ours.
+            # A slave may be behind, or have less than its master: its bounds are not ours.
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         else:
             interval = self.config.pull_interval
-            # A pause discards it.
-            if not flow.is_paused and flow.answered(len(result.body), is_at_end=is_at_end):
+            if flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:
                     self._coming = await self._start(result.next_offset)
@@ -248,7 +247,7 @@ class Puller:
                 raise
 
     async def _allowed(self) -> None:
-        """Wait until neither a pause nor flow control forbids the next pull."""
+        """Wait until flow control allows the next pull."""
         self._is_resting = True
         try:
             await self._flow.passed()
@@ -266,7 +265,7 @@ class Puller:
         if connection is None:
             connection = await member.brokers.to_pull(queue, broker_id)
             await self._committer.look_before_pull(self._offsets)
-        # Only now: reaching the broker may take long, and meanwhile more is committed, and other settings hold. Of what
+        # Only now: reaching the broker may take long, and meanwhile more is committed, and settings change. Of what
         # is done the master alone is told.
         self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self._offsets)
         config, asked = self.config, member.brokers.carried.get(queue.topic)

@@ -132,7 +132,7 @@ class Assignment(Owned):
             self._consuming.puller.start_over()
 
     def limits_changed(self) -> None:
-        """Other limits hold for what it pulls."""
+        """Other limits apply to what it pulls."""
         if self._consuming is not None:
             config = self._consuming.puller.config = self._member.limits.of(self.queue.topic)
             self._consuming.flow.change(self._mode.limits(config))
@@ -149,16 +149,20 @@ class Assignment(Owned):
 
     async def _session(self) -> None:
         starts, queue = self._starts, self.queue
-        lock = await starts.locked(queue, self._ended) if self._mode.needs_lock else None
+        lock = starts.leases.want(queue) if self._mode.needs_lock else None
         at_rest = True
         try:
-            if self._handed_over and lock is None:
+            if lock is not None:  # it is granted once the members before are through
+                await self._wait(lock.gained)
+            elif self._handed_over:
                 await self._wait(timeout=WAIT)
                 self._handed_over = self.is_ending
             await self._commit_move()
             offset, moved = await starts.offset(queue, lock, self._ended), self._moved
             if offset is not None and moved is None:  # otherwise the next session begins where it was moved to
                 process_queue = self._mode.new_queue(self.queue, offset, next(self._member.epochs))
+                if lock is not None:
+                    process_queue.lease = lock.lease
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)
                 if self._moved is not None:
@@ -167,7 +171,7 @@ class Assignment(Owned):
                     if not correction.is_reset:
                         self._member.blocked.corrected(queue, correction.reason)
                     offset = await starts.by_start(queue) if correction.by_start else correction.offset
-                    if await starts.go_on_at(queue, offset, lock, self._ended) and correction.is_another:
+                    if await starts.moved_to(queue, offset, lock, self._ended) and correction.is_another:
                         self._member.brokers.begins_anew(queue)
         finally:
             if lock is not None and at_rest and not self._mode.context.forwarding.may_run(queue):
@@ -184,12 +188,11 @@ class Assignment(Owned):
         limits = self._mode.limits(member.limits.of(self.queue.topic))
         flow = self._flow_control.open(member, process_queue, limits)
         try:
-            delivery = self._mode.open(process_queue, lock)
+            delivery = self._mode.open(process_queue)
         except BaseException:
             flow.close()  # the limits of a topic are divided among the queues that are open
             raise
-        lease = None if lock is None else lock.lease
-        session = committer.begin(process_queue, lease, is_contested=self._is_contested)
+        session = committer.begin(process_queue, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
         puller = Puller(

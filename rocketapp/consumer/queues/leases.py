@@ -16,7 +16,6 @@ from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.snapshot import LeaseState
 from rocketapp.state.lease import LIVES, Lease
 from rocketapp.tasks import Tasks, is_set_by
 
@@ -44,17 +43,9 @@ class Lock:
         """Done when it is granted for the first time."""
         self.lost: asyncio.Future[None] = self._loop.create_future()
         """Done when it was refused after that, or is not wanted any more."""
-        self._changed: asyncio.Future[None] = self._loop.create_future()
 
     def __repr__(self) -> str:
         return f"<Lock {self.queue}: {self.lease}>"
-
-    @property
-    def state(self) -> LeaseState:
-        """How it stands, as far as its broker has answered."""
-        if not self.gained.done():
-            return "wanted"
-        return "held" if self.lease.held(self._loop.time()) else "uncertain"
 
     async def usable(self) -> bool:
         """Wait until the lock is certain (again): True; or is lost for good: False."""
@@ -62,7 +53,9 @@ class Lock:
             if self.lease.held(self._loop.time()):
                 return True
             self._keeper.wake()
-            await asyncio.wait([self._changed])
+            decided = asyncio.Event()
+            self.lease.when_decided(decided.set)
+            await decided.wait()
         return False
 
     def drop(self) -> None:
@@ -81,18 +74,12 @@ class Lock:
             self.ask_at = self.lease.renewal()
             if not self.gained.done():
                 self.gained.set_result(None)
-            self._notify()
 
     def lose(self) -> None:
         """It is not ours any more."""
         self.lease.lose()
         if not self.lost.done():
             self.lost.set_result(None)
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set_result(None)
-        self._changed = self._loop.create_future()
 
 
 class Leases:
@@ -122,11 +109,6 @@ class Leases:
         lock = Lock(queue, Lease(lasts=config.lock_lease, renew_interval=config.lock_renew_interval), keeper)
         keeper.want(lock)
         return lock
-
-    def lock(self, queue: MessageQueue) -> Lock | None:
-        """The lock that is asked for or kept; None when there is none."""
-        keeper = self._keepers.get(queue.broker_name)
-        return None if keeper is None else keeper.locks.get(queue)
 
     def suspend(self, broker_name: str) -> None:
         """The connection to this broker was lost: its locks are uncertain."""
@@ -269,7 +251,7 @@ class _Keeper:
 
     def _tell(self) -> None:
         for lock in self.locks.values():
-            if lock.state != "held":
+            if not lock.lease.held(self._loop.time()):
                 reason = f"no lock: {lock.problem}"
                 self._member.blocked.because(lock.queue, reason, kind="lock", patience=_PATIENCE, source=OF_LOCK)
 

@@ -32,7 +32,7 @@ from rocketapp.model.event import DrainCut, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import sorted_queues
 from rocketapp.state.rebalance import GracePeriods, is_left_out, share
-from rocketapp.tasks import Tasks, is_set_by, repeat
+from rocketapp.tasks import Tasks, is_set_by, repeat, until
 from rocketapp.wire.record import Message
 
 _CLOCK_INTERVAL = 0.25
@@ -41,8 +41,6 @@ _AGAIN = 1.0
 """Seconds until a rebalance that was not complete is repeated."""
 _GRAIN = 0.001
 """Seconds that are slept longer than needed: timers may fire a little early."""
-_FIRST_CALLS_LOOK, _LONGEST_CALLS_LOOK = 0.02, 0.5
-"""Seconds until the first look at the running calls during a stop, and the longest time between later looks."""
 _LEAST = 0.05
 """Seconds between two rebalances: notifications come in swarms."""
 _LEAST_PER_TOPIC = 0.0005
@@ -293,10 +291,7 @@ class Rebalancer:
         if self._running:
             await asyncio.wait(self._running.values())
         # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
-        pause = _FIRST_CALLS_LOOK
-        while self._modes.callers.in_flight() and not cutting.done():
-            await asyncio.wait([cutting], timeout=pause)
-            pause = min(2 * pause, _LONGEST_CALLS_LOOK)
+        await until(lambda: cutting.done() or not self._modes.callers.in_flight())
         cutting.cancel()
         await self._tasks.close()
         return not self._modes.callers.in_flight() and all(assignment.is_clean for assignment in assignments)

@@ -43,7 +43,8 @@ class Starts:
         """
         self.commits: Commits = commits
         self._member, self._modes, self._store, self._fencing = member, modes, commits.store, commits.fencing
-        self._leases, self._attempts = leases, attempts
+        self.leases: Leases = leases
+        self._attempts = attempts
         self._rules = {topic.topic: topic.start for topic in member.topics}
         """The start of every topic; the retry topic has none and is read from its beginning."""
         self._joined = member.clock.now()
@@ -56,19 +57,6 @@ class Starts:
     def joined(self, queues: Iterable[MessageQueue]) -> None:
         """These queues had a route when this member joined; others appear later."""
         self._known = set(queues)
-
-    # When.
-
-    async def locked(self, queue: MessageQueue, ended: asyncio.Future[None]) -> Lock:
-        """The queue's lock, once the members before are through; not held only if the queue is to be given back.
-
-        `ended`: done when it is.
-        """
-        lock = self._leases.want(queue)
-        await _first(lock.gained, ended)
-        return lock
-
-    # Where.
 
     async def offset(self, queue: MessageQueue, lock: Lock | None, ended: asyncio.Future[None]) -> int | None:
         """Where the session begins; None when it does not, because the lock is lost or the queue to be given back."""
@@ -125,7 +113,7 @@ class Starts:
         await self._commit(queue, start, store)
         return start
 
-    async def go_on_at(self, queue: MessageQueue, offset: int, lock: Lock | None, ended: asyncio.Future[None]) -> bool:
+    async def moved_to(self, queue: MessageQueue, offset: int, lock: Lock | None, ended: asyncio.Future[None]) -> bool:
         """Commit where the next session begins, as soon as the queue is certainly ours; False when it is no more.
 
         Until then it is not consumed: the next session knows nothing of what its broker has lost.

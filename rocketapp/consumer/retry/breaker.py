@@ -38,7 +38,7 @@ class Stopping:
 
     def failed(self, handler: Handler, failure: Failure) -> None:
         """An attempt of this handler has failed: pause its topic if that is enough."""
-        if failure.pause and handler.runs_here:  # that of another member says it of one message
+        if failure.pause:
             self._pauses.pause(handler.subscription.topic, f"{handler.name} said pause: {failure}")
         breaker = self._breakers.get(id(handler))
         if breaker is not None:

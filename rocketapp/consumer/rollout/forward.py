@@ -36,7 +36,7 @@ from rocketapp.consumer.workers.callers import Callers
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError, RequestTimeoutError, RocketAppError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, retry_topic
-from rocketapp.model.outcome import DeadLetter, Pause, Retry
+from rocketapp.model.outcome import DeadLetter, Park, Retry
 from rocketapp.model.subscription import ALL_TAGS, POPPED, kind_of
 from rocketapp.state.lease import LIVES
 from rocketapp.state.pauses import EVERY
@@ -60,7 +60,7 @@ AT_ONCE = 8
 """Messages of one topic and tag that are forwarded at the same time, and questions to one member under way."""
 ANSWER_TIMEOUT = 12.0
 """Seconds that a broker may take to answer; Apache RocketMQ waits for a Java member for 10."""
-_FIRST_PAUSE, _LONGEST_PAUSE, _LONGEST_REFUSED = 0.05, 1.0, 5.0
+_FIRST_WAIT, _LONGEST_WAIT, _LONGEST_REFUSED = 0.05, 1.0, 5.0
 """Seconds until a member is asked again that has taken the message, or that has not (the last)."""
 _TELLS_FOR = 1.5
 """Seconds after an end in which a member that leaves waits until it is asked for it."""
@@ -163,7 +163,7 @@ class Forwarding:
             self._wait_no_more(place)
 
     async def _offer(self, message: Message, place: _Place) -> None:
-        pause, turn, tag = _FIRST_PAUSE, message.offset, message.raw_tag()
+        wait, turn, tag = _FIRST_WAIT, message.offset, message.raw_tag()
         queue, is_locked, is_lost = self._member.owned_as(place.queue), self._is_locked(message, place.queue), False
         while (takers := await self._check.takers(message.topic, tag)) or self._check.is_wanted(message.topic, tag):
             # As long as one may be at it, no other one is asked, though its broker does not see it.
@@ -175,11 +175,11 @@ class Forwarding:
             ):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
                     asyncio.get_running_loop().call_later(LIVES, self._forget, place, at)
-                raise Pause("its queue is given back")  # no attempt: the next owner of the queue has it
+                raise Park(_LONGEST_WAIT, "its queue is given back")  # no attempt: the next owner of the queue has it
             if not takers:
                 self._wait(place, "a member that may want it has not said yet what it subscribes")
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(wait)
+                wait = min(2 * wait, _LONGEST_WAIT)
                 continue
             member = at if at in takers else takers[turn % len(takers)]
             async with self._questions.setdefault(member, asyncio.Semaphore(AT_ONCE)):
@@ -197,12 +197,12 @@ class Forwarding:
                 raise error if answer.after is None else Retry(after=answer.after) from error
             is_taken = place in self._at
             if is_taken and at is None:
-                pause = _FIRST_PAUSE  # its end is asked for anew, however long the message had to wait before
+                wait = _FIRST_WAIT  # its end is asked for anew, however long the message had to wait before
             problem = f"member {member} {'has not ended yet' if is_taken else 'does not take it'}"
             self._wait(place, problem + (f": {answer.remark}" if answer.remark else ""))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(wait)
             turn += not is_taken
-            pause = min(2 * pause, _LONGEST_PAUSE if is_taken else _LONGEST_REFUSED)
+            wait = min(2 * wait, _LONGEST_WAIT if is_taken else _LONGEST_REFUSED)
         self._at.pop(place, None)
         self._member.stats.count_unmatched(message.topic, 1)
 

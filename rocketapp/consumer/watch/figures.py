@@ -16,7 +16,6 @@ from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.offsets.commits import Commits
-from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
@@ -24,7 +23,7 @@ from rocketapp.consumer.watch.slow_calls import SlowCalls, stacks
 from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, Unmatched
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, QueueSnapshot
+from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
 from rocketapp.state.growth import Growth, GrowthCounts
 from rocketapp.tasks import repeat
 from rocketapp.wire.requests.clients import CONSUME_PASSIVELY
@@ -65,12 +64,11 @@ class Figures:
         *,
         rebalancer: Rebalancer,
         commits: Commits,
-        leases: Leases,
         redelivery: Redelivery,
         check: SubscriptionCheck,
     ) -> None:
         self._member, self._modes, self._rebalancer, self._owned = member, modes, rebalancer, member.owned
-        self._commits, self._leases, self._redelivery = commits, leases, redelivery
+        self._commits, self._redelivery = commits, redelivery
         self._check, self._slow_calls = check, SlowCalls(member, modes, redelivery)
         self._now = asyncio.get_running_loop().time
         self._reported: Counter[object] = Counter()
@@ -216,6 +214,7 @@ class Figures:
     def _queue(self, queue: MessageQueue, owned: Owned, reason: str) -> QueueSnapshot:
         process_queue, popped = owned.process_queue, owned.popped
         oldest = None if process_queue is None else process_queue.oldest
+        asked: LeaseState = "wanted" if self._modes.of(queue.topic).needs_lock and not owned.is_ending else "none"
         return QueueSnapshot(
             queue=queue,
             committed=self._commits.confirmed(queue),
@@ -224,7 +223,7 @@ class Figures:
             unfinished=0 if process_queue is None else len(process_queue),
             unfinished_bytes=0 if process_queue is None else process_queue.size,
             blocked=reason,
-            lease="none" if (lock := self._leases.lock(queue)) is None else lock.state,
+            lease=(asked if process_queue is None else process_queue.lease.state(self._now())),
             oldest_ms=None if oldest is None else oldest.stored_ms,
             rest=None if popped is None else popped.rest,
             corrected=self._member.blocked.corrections.get(queue, ""),
@@ -313,8 +312,7 @@ class Figures:
         process_queue = owned.process_queue
         if process_queue is None:
             return QueueInfo(self._commits.confirmed(queue) or 0, is_given_back=owned.is_ending)
-        lock = self._leases.lock(queue)
-        is_locked = lock is not None and lock.lease.held(self._now())
+        is_locked = process_queue.lease.state(self._now()) == "held"
         in_flight = sorted(running.get(queue, ()))
         cached = [offset for offset in process_queue.offsets() if offset not in in_flight]
         progress = self._progress.get(queue)
@@ -324,7 +322,7 @@ class Figures:
             process_queue.size >> 20,
             *((in_flight[0], in_flight[-1], len(in_flight)) if in_flight else (0, 0, 0)),
             is_locked=is_locked,
-            locked_ms=_milliseconds(loop_started, lock.lease.asked_at if lock is not None and is_locked else None),
+            locked_ms=_milliseconds(loop_started, process_queue.lease.asked_at if is_locked else None),
             is_given_back=owned.is_ending,
             pulled_ms=_milliseconds(loop_started, process_queue.answered_at),
             consumed_ms=_milliseconds(loop_started, self._now() if progress is None else progress[2]),

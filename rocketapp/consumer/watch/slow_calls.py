@@ -2,7 +2,7 @@
 
 Lines are looked for only when there is such a call, since every task of the loop and every thread of the process is
 looked at. With `send_back_slow`, messages of concurrent handlers are also sent back, as Java's client does it: they
-hold up their queue no more, the call goes on, and what becomes of it does not matter any more.
+block their queue no more, the call goes on, and what becomes of it does not matter any more.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Messages of one handler come several ways: from its queues, for a retry, and fro
 Whoever calls a handler takes a call before, and releases it afterwards. Runs wait at their handler until there is a
 call, a token, or the end of a pause: no worker waits for one handler while another one has messages.
 
-Sync handlers take and release calls in threads: each in one step, without a lock.
+Sync handlers take and release calls in threads: each in one step.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler, messages_of
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.rate import TokenBucket
-from rocketapp.state.pauses import Pauses
 
 _SHORTEST_WAIT = 0.02
 """Seconds that tokens gather before messages start again."""
@@ -38,7 +38,7 @@ class Workers(Protocol):
 class Caller:
     """Bounds the calls of one handler: how many at once, at which rate, and none during a pause."""
 
-    def __init__(self, handler: Handler, pauses: Pauses, workers: Workers) -> None:
+    def __init__(self, handler: Handler, member: Member, workers: Workers) -> None:
         """`workers`: those that call it."""
         about = handler.subscription
         self.concurrency: int = about.concurrency
@@ -71,10 +71,10 @@ class Caller:
         """Holds something when one message may start although its topic is paused."""
         self.probed: Any = None
         """What was started so last, until a pause begins or ends."""
-        self._pauses, self._topic = pauses, about.topic
-        self.is_paused: bool = pauses.is_paused(self._topic)
+        self._pauses, self._topic = member.pauses, about.topic
+        self.is_paused: bool = self._pauses.is_paused(self._topic)
         """Nothing more may start, apart from a probe."""
-        pauses.watch(self._topic, self._pauses_changed)
+        self._pauses.watch(self._topic, self._pauses_changed)
         self.is_open: bool = not self.is_paused and self._tokens is None
         """Whoever has a call may start the next message: there is no rate, no pause, and not too many calls run."""
 
@@ -166,6 +166,10 @@ class Caller:
         if self.probed is item:
             self.probed = None
             self._probe.append(None)
+
+    def stops(self, item: Any) -> bool:
+        """Whether a pause has begun since this one was started: it is to start nothing more."""
+        return self.is_paused and self.probed is not item
 
     def ask_for_probe(self) -> None:
         """On the loop, during a pause, when there is a message that could start: whether one may."""

@@ -22,7 +22,7 @@ class Callers:
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
         """`threads` makes those of sync handlers. `journal`: where workers note down what they have in flight."""
-        self._pauses = member.pauses
+        self._member = member
         self.tasks: Tasks = Tasks(member.observe)
         self._on_loop = LoopWorkers(self.tasks, journal)
         self._in_threads = ThreadWorkers(threads(), member.observe, journal)
@@ -45,7 +45,7 @@ class Callers:
         known = self._of.get(id(handler))
         if known is None:
             workers: Workers = self._on_loop if handler.subscription.is_async else self._in_threads
-            known = self._of[id(handler)] = Caller(handler, self._pauses, workers)
+            known = self._of[id(handler)] = Caller(handler, self._member, workers)
         return known
 
     def busy(self) -> list[Caller]:

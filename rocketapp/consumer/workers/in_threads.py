@@ -24,7 +24,7 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
 from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, RunWorker, Taker, clock_of
-from rocketapp.consumer.workers.threads import ThreadPool
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
 
@@ -55,7 +55,7 @@ class _ThreadWorker(RunWorker):
 class ThreadWorkers:
     """The workers of all sync handlers of one group."""
 
-    def __init__(self, threads: ThreadPool, observe: Observe, journal: Journal | None) -> None:
+    def __init__(self, threads: Threads, observe: Observe, journal: Journal | None) -> None:
         """`journal`: where threads note down what they have in flight."""
         self._threads, self._observe, self._journal = threads, observe, journal
         self._loop = asyncio.get_running_loop()
@@ -81,8 +81,6 @@ class ThreadWorkers:
         """Walk through this run, whose first message is for this handler."""
         if self._is_stopped:
             return
-        if caller.is_paused:
-            caller.ask_for_probe()
         with self._lock:
             self._ready.add(caller, run)
             asleep = not any(worker.active for worker in self._workers)
@@ -113,7 +111,7 @@ class ThreadWorkers:
     def halt(self) -> None:
         """In a forked child: start nothing more."""
         self._is_stopped = True
-        self._lock = threading.Lock()  # a thread that is not there may hold the old one
+        self._lock = threading.Lock()  # a thread that is not there may have the old one
         self._ready.clear(self._workers)
         self._threads.halt()
 

@@ -59,8 +59,6 @@ class LoopWorkers:
         """Walk through this run, whose first message is for this handler, from the loop's next turn on."""
         if self._is_stopped:
             return
-        if caller.is_paused:
-            caller.ask_for_probe()
         self._ready.add(caller, run)
         # One worker is enough as long as no call suspends; it is awake already when others are to be looked for.
         if not (self._spreading or self._yielding):

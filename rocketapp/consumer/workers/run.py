@@ -4,8 +4,7 @@ A run knows the session that its messages belong to, and workers report to it. T
 becomes of a failure: that belongs to the consume mode.
 
 Handlers take turns (`Ready`), so that one with many messages holds up no other one. A handler that cannot be called
-now, because its calls are busy, its topic is paused or it has no token, is left out. It takes part again when a call
-is free, or the pause or the wait is over: nobody looks at what cannot start.
+now, as its `Caller` says, is left out. It takes part again when it can be: nobody looks at what cannot start.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ class Run:
 
     @property
     def is_about_to_start(self) -> bool:
-        """Messages of it start soon: not those of a paused topic."""
+        """Messages of it start soon: not those of a topic that is stopped."""
         try:
             return not (self.rests or self.starts_nothing or self.items[0][0].caller.is_paused)
         except IndexError:
@@ -262,6 +261,8 @@ class Ready:
 
     def add(self, caller: Caller, run: Run) -> None:
         """A run whose first message is for this handler; one that is here already stays where it is."""
+        if caller.is_paused:
+            caller.ask_for_probe()
         if not run.is_queued and (run.is_shared or not run.walkers):  # otherwise it is given back, and comes again
             run.is_queued = True
             (caller.mixed if run.is_of_many else caller.runs).append(run)
@@ -316,7 +317,7 @@ class Ready:
             for run in chain(caller.mixed, caller.runs):
                 if left >= free:
                     break
-                # One whose messages were withdrawn is looked at too: it leaves, and takes no probe any more.
+                # One whose messages were withdrawn is looked at too: it leaves.
                 left += (len(run.items) or 1) if run.is_shared else 1
             # One of many handlers that is busy is looked at, so that the others are not held up.
             count += min(free, left) or int(bool(caller.mixed))

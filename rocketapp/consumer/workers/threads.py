@@ -11,7 +11,6 @@ import os
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol
 
 
 class Threads:
@@ -53,25 +52,5 @@ class Threads:
                     os._exit(0)
 
 
-class ThreadPool(Protocol):
-    """What workers need of threads: the simulation puts its own in their place."""
-
-    def add(self) -> None:
-        """One more job may run at once. Raises RuntimeError when the system has no thread for it."""
-        ...
-
-    def run(self, job: Callable[[], None]) -> None:
-        """Run the job in a thread as soon as one is free."""
-        ...
-
-    def stop(self) -> None:
-        """Every thread ends when its job has ended."""
-        ...
-
-    def halt(self) -> None:
-        """In a forked child: the thread that forked ends the child when its job has ended."""
-        ...
-
-
-MakeThreads = Callable[[], ThreadPool]
+MakeThreads = Callable[[], Threads]
 """Makes the threads of the sync handlers of one group."""

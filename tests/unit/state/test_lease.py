@@ -73,3 +73,18 @@ def test_a_held_lease_was_asked_for_after_the_last_suspension_and_within_its_tru
         if held.held(now):
             assert not held.is_lost
             assert asked >= valid and now < asked + LASTS
+
+
+def test_who_waits_for_a_lease_hears_once_that_it_was_granted_or_lost() -> None:
+    lease, heard = Lease(lasts=30.0, renew_interval=20.0), list[str]()
+    lease.when_decided(lambda: heard.append("granted"))
+    lease.suspend(5.0)
+    lease.granted(4.0)  # asked for before it was uncertain
+    assert heard == []
+    lease.granted(6.0)
+    lease.granted(26.0)
+    assert heard == ["granted"]
+    lease.when_decided(lambda: heard.append("lost"))
+    lease.lose()
+    lease.when_decided(lambda: heard.append("lost before"))
+    assert heard == ["granted", "lost", "lost before"]

@@ -52,25 +52,28 @@ def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **oth
     return (WithAcks if "new_acks" in others else ModeContext)(**{**values, **others})
 
 
-class ScriptedLock:
-    """A lock whose lease a test ends and grants."""
+class ScriptedLock(Lease):
+    """A lease that a test ends and grants."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.lease = Lease(lasts=1e9, renew_interval=20)
-        self.lease.granted(self._loop.time())
-        self._decided: asyncio.Future[bool] = self._loop.create_future()
+        super().__init__(lasts=1e9, renew_interval=20)
+        self._now = asyncio.get_running_loop().time
+        self.granted(self._now())
 
-    def suspend(self) -> None:
-        self.lease.certain_until = self._loop.time()
+    def run_out(self) -> None:
+        self.certain_until = self._now()
 
     def decide(self, usable: bool) -> None:
         if usable:
-            self.lease.certain_until = self._loop.time() + 1e9
-        self._decided.set_result(usable)
+            self.granted(self._now())
+        else:
+            self.lose()
 
-    async def usable(self) -> bool:
-        return await self._decided
+
+def under(lock: Lease, process_queue: ProcessQueue[Message]) -> ProcessQueue[Message]:
+    """The same process queue, which is consumed under this lock from now on."""
+    process_queue.lease = lock
+    return process_queue
 
 
 class DeadLetters:
@@ -104,7 +107,7 @@ class DeadLetters:
 def opened(mode: Mode, queue: MessageQueue, *messages: Message) -> tuple[ProcessQueue[Message], Any]:
     """A session that has pulled these messages: its process queue and its delivery."""
     process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-    delivery = mode.open(process_queue, ScriptedLock())
+    delivery = mode.open(under(ScriptedLock(), process_queue))
     process_queue.put(messages)
     delivery.deliver(messages)
     return process_queue, delivery

@@ -18,7 +18,7 @@ from rocketapp.model.names import dlq_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import Member, consumed, consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.consumer.test_quarantine import journal_with, with_ids
 from tests.unit.scripted import ClockAt, eventually, in_virtual_time
@@ -49,7 +49,7 @@ class Sessions:
     def begin(self, *messages: Message, queue: MessageQueue = QUEUE) -> tuple[ProcessQueue[Message], Any, ScriptedLock]:
         process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
         lock = ScriptedLock()
-        delivery: Any = self.mode.open(process_queue, lock)
+        delivery: Any = self.mode.open(under(lock, process_queue))
         process_queue.put(messages)
         delivery.deliver(messages)
         return process_queue, delivery, lock
@@ -143,7 +143,7 @@ async def test_a_death_counts_once_for_a_message_whose_call_cost_its_queue_the_l
     sessions = Sessions(call, journal=journal, **ORDERS[order])
     process_queue, delivery, lock = sessions.begin(message(0))
     await asyncio.sleep(1)
-    lock.suspend()
+    lock.run_out()
     process_queue.close()
     await sessions.end(process_queue, delivery)
     sessions.begin(message(0))

@@ -24,7 +24,7 @@ from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.consumer.test_quarantine import journal_with
@@ -69,7 +69,9 @@ def session_of(
 ) -> tuple[ProcessQueue[Message], Any]:
     """A session that has pulled these messages: its process queue and its delivery."""
     process_queue: ProcessQueue[Message] = ProcessQueue(queue, messages[0].offset)
-    delivery: Any = mode.open(process_queue) if order == "concurrent" else mode.open(process_queue, ScriptedLock())
+    delivery: Any = (
+        mode.open(process_queue) if order == "concurrent" else mode.open(under(ScriptedLock(), process_queue))
+    )
     process_queue.put(messages)
     delivery.deliver(messages)
     return process_queue, delivery
@@ -505,14 +507,14 @@ async def test_a_pause_that_is_said_while_the_lock_is_uncertain_holds_after_that
     lock = ScriptedLock()
 
     async def call(message: Message) -> None:
-        lock.suspend()
+        lock.run_out()
         raise Pause("no account answers")
 
     handler = Handler(subscription(**ORDERS[order]), call)
     context = mode_context([handler], dead_letters=DeadLetters())
     mode = MessageMode([consumed_by(handler)], context, in_order=True)
     process_queue = ProcessQueue[Message](QUEUE, 0)
-    delivery = mode.open(process_queue, lock)
+    delivery = mode.open(under(lock, process_queue))
     process_queue.put([message(0)])
     delivery.deliver([message(0)])
     await asyncio.sleep(1)
@@ -539,7 +541,7 @@ async def test_a_call_whose_queue_was_given_back_pauses_its_topic_all_the_same(o
     context = mode_context([handler], dead_letters=DeadLetters())
     way = MessageMode([consumed_by(handler)], context, in_order=order != "concurrent")
     process_queue = ProcessQueue[Message](QUEUE, 0)
-    delivery = way.open(process_queue, ScriptedLock() if order != "concurrent" else None)
+    delivery = way.open(under(ScriptedLock(), process_queue) if order != "concurrent" else process_queue)
     process_queue.put([message(0)])
     delivery.deliver([message(0)])
     await asyncio.sleep(0.5)
@@ -560,7 +562,7 @@ async def test_a_call_that_a_cut_drain_cancels_is_no_failure_for_its_breaker() -
     context = mode_context([handler], dead_letters=DeadLetters())
     way = MessageMode([consumed_by(handler)], context, in_order=True)
     process_queue = ProcessQueue[Message](QUEUE, 0)
-    delivery = way.open(process_queue, ScriptedLock())
+    delivery = way.open(under(ScriptedLock(), process_queue))
     process_queue.put([message(0)])
     delivery.deliver([message(0)])
     await asyncio.sleep(1)

@@ -17,7 +17,7 @@ from rocketapp.model.outcome import Skip
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -40,7 +40,7 @@ class Session:
         self.mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
         self.lock = ScriptedLock()
-        self.delivery = self.mode.open(self.queue, self.lock)
+        self.delivery = self.mode.open(under(self.lock, self.queue))
 
     def pull(self, *offsets: int) -> None:
         self.delivery.deliver(self.queue.put([message(at, "odd" if at % 2 else "even") for at in offsets]))
@@ -107,7 +107,7 @@ async def test_heads_that_have_not_started_when_the_lease_is_in_doubt_start_when
     session = Session(call, order_by=each_its_own, concurrency=1)
     session.pull(*range(5))
     await asyncio.sleep(1.5)
-    session.lock.suspend()
+    session.lock.run_out()
     await asyncio.sleep(60)
     assert called == [0, 1]
     session.lock.decide(usable=True)
@@ -128,7 +128,7 @@ async def test_threads_leave_heads_alone_while_the_lease_is_in_doubt() -> None:
     session = Session(call, order_by=each_its_own, concurrency=1, is_async=False)
     session.pull(*range(5))
     await eventually(lambda: len(called) == 2, 10)
-    session.lock.suspend()
+    session.lock.run_out()
     began = time.process_time()
     await asyncio.sleep(0.5)
     assert len(called) <= 3
@@ -208,7 +208,7 @@ async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hang
     ]
     mode = MessageMode([consumed_by(*handlers)], mode_context(handlers, dead_letters=DeadLetters()), in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = mode.open(queue, ScriptedLock())
+    delivery = mode.open(under(ScriptedLock(), queue))
     delivery.deliver(queue.put([message(0, "hangs"), message(1, "waits"), message(2, "waits")]))
     assert started.wait(10)
     delivery.end(start_no_more=True)

@@ -23,7 +23,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -466,11 +466,11 @@ async def test_a_session_that_ends_as_its_lock_is_certain_again_is_drained_when_
     handler = Handler(subscription(order_by=lambda message: message.offset, concurrency=1), handle)
     way = MessageMode([consumed_by(handler)], mode_context([handler], dead_letters=DeadLetters()), in_order=True)
     lock, process_queue = ScriptedLock(), ProcessQueue[Message](QUEUE, 0)
-    delivery = way.open(process_queue, lock)
+    delivery = way.open(under(lock, process_queue))
     process_queue.put(messages := [message(0), message(1)])
     delivery.deliver(messages)
     await asyncio.sleep(0.5)
-    lock.suspend()
+    lock.run_out()
     await asyncio.sleep(1)
     assert (running, calls) == (set(), [0, 1])
     lock.decide(True)
@@ -489,7 +489,7 @@ async def test_a_queue_keeps_nothing_of_messages_that_are_dead_letters() -> None
     handler = Handler(subscription(order_by=lambda message: message.offset % 7, retries=1), handle)
     way = MessageMode([consumed_by(handler)], mode_context([handler], dead_letters=DeadLetters()), in_order=True)
     process_queue = ProcessQueue[Message](QUEUE, 0)
-    delivery = way.open(process_queue, ScriptedLock())
+    delivery = way.open(under(ScriptedLock(), process_queue))
     process_queue.put(messages := [message(offset) for offset in range(50)])
     delivery.deliver(messages)
     await eventually(lambda: not len(process_queue), 60)

@@ -11,7 +11,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -33,7 +33,7 @@ async def test_a_keyed_queue_whose_lease_was_uncertain_while_all_calls_were_busy
     def opened(queue: MessageQueue) -> tuple[Any, Any, ScriptedLock]:
         process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
         lock = ScriptedLock()
-        return process_queue, mode.open(process_queue, lock), lock
+        return process_queue, mode.open(under(lock, process_queue)), lock
 
     def deliver(process_queue: Any, delivery: Any, *messages: Message) -> None:
         process_queue.put(messages)
@@ -45,7 +45,7 @@ async def test_a_keyed_queue_whose_lease_was_uncertain_while_all_calls_were_busy
     await asyncio.sleep(1)
     deliver(queue, of_queue, message(0))  # it waits for the only call
     await asyncio.sleep(1)
-    lock.suspend()  # the connection to its broker was lost
+    lock.run_out()  # the connection to its broker was lost
     deliver(other, of_other, message(1, queue=OTHER))
     await asyncio.sleep(1)
     lock.decide(usable=True)  # renewed a second later
@@ -67,15 +67,38 @@ async def test_a_keyed_queue_that_is_resumed_while_its_lease_is_uncertain_goes_o
     context.member.pauses.pause("topic", "operator")
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     lock = ScriptedLock()
-    delivery = mode.open(queue, lock)
+    delivery = mode.open(under(lock, queue))
     queue.put([message(0)])
     delivery.deliver([message(0)])
     await asyncio.sleep(1)
-    lock.suspend()
+    lock.run_out()
     await asyncio.sleep(0.1)
     context.member.pauses.resume("topic")
     await asyncio.sleep(0.1)
     lock.decide(usable=True)
     await asyncio.sleep(3600)
     assert called == [0]
+    await mode.callers.stop()
+
+
+@in_virtual_time
+async def test_messages_that_were_given_back_at_the_end_of_a_lease_start_at_once_if_it_was_granted_meanwhile() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        await asyncio.sleep(1)
+
+    topic = consumed_by(Handler(subscription(concurrency=1, order_by=lambda message: message.offset), call))
+    mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
+    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
+    delivery = mode.open(under(ScriptedLock(), queue))
+    messages = [message(0), message(1)]
+    queue.put(messages)
+    delivery.deliver(messages)
+    await asyncio.sleep(0.5)
+    (run,) = delivery.runs()
+    run.starts_nothing = True  # as a worker says that sees the end of the lease
+    await asyncio.sleep(5)
+    assert (called, queue.commit_offset) == ([0, 1], 2)
     await mode.callers.stop()

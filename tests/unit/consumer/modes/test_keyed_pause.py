@@ -10,7 +10,7 @@ from rocketapp.model.outcome import Pause
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -33,7 +33,7 @@ async def test_a_message_of_a_mixed_walk_that_pauses_its_topic_is_called_again_a
     context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = mode.open(queue, ScriptedLock())
+    delivery = mode.open(under(ScriptedLock(), queue))
     messages = [message(0, "pauses"), message(1, "other")]
     queue.put(messages)
     delivery.deliver(messages)
@@ -60,7 +60,7 @@ async def test_the_same_with_one_handler_whose_other_worker_has_emptied_the_lane
     context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = mode.open(queue, ScriptedLock())
+    delivery = mode.open(under(ScriptedLock(), queue))
     messages = [message(0), message(1)]
     queue.put(messages)
     delivery.deliver(messages)

@@ -19,7 +19,7 @@ from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -47,7 +47,7 @@ class Bench:
     def begin(self, first: int, end: int) -> None:
         """A new session, which pulls these messages."""
         self.lock, self.process_queue = ScriptedLock(), ProcessQueue(QUEUE, first)
-        self.delivery = self.way.open(self.process_queue, self.lock)
+        self.delivery = self.way.open(under(self.lock, self.process_queue))
         messages = [message(offset) for offset in range(first, end)]
         self.process_queue.put(messages)
         self.delivery.deliver(messages)
@@ -56,7 +56,7 @@ class Bench:
         """A session whose lock is lost while the call for its message runs."""
         self.begin(0, 1)
         await asyncio.sleep(20)
-        self.lock.suspend()
+        self.lock.run_out()
         self.lock.decide(False)
         await self.delivery.over
         await self.delivery.drained()
@@ -73,7 +73,7 @@ async def test_a_suspended_queue_starts_nothing_and_goes_on_when_its_lock_is_usa
     bench = Bench(call)
     bench.begin(0, 4)
     await asyncio.sleep(1.5)
-    bench.lock.suspend()
+    bench.lock.run_out()
     await asyncio.sleep(30)
     assert called == [0, 1]
     # The call that ran counts when it is certain that the queue was ours.
@@ -144,7 +144,7 @@ async def test_attempts_are_forgotten_once_another_member_has_finished_the_messa
     bench = Bench(call)
     bench.begin(0, 2)
     await asyncio.sleep(0.5)
-    bench.lock.suspend()
+    bench.lock.run_out()
     bench.lock.decide(False)
     await asyncio.sleep(5)
     assert bench.delivery.over.done()
@@ -166,7 +166,7 @@ async def test_a_queue_that_is_released_while_it_is_suspended_waits_for_no_lock(
     bench = Bench(call)
     bench.begin(0, 4)
     await asyncio.sleep(1.5)
-    bench.lock.suspend()
+    bench.lock.run_out()
     await asyncio.sleep(5)
     bench.delivery.end()
     async with asyncio.timeout(1):
@@ -219,7 +219,7 @@ async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt(
     def call(message: Message) -> None:
         attempts.append(message.attempt)
         if len(attempts) == 1:
-            bench.lock.suspend()
+            bench.lock.run_out()
             loop.call_soon_threadsafe(bench.lock.decide, False)
 
     bench = Bench(call, is_async=False)

@@ -13,7 +13,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import VirtualClock, run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 
 SLOTS = 1000
@@ -41,7 +41,7 @@ def test_a_message_that_came_during_a_run_is_noted_down_while_it_is_called(tmp_p
             [topic], mode_context(topic.handlers, dead_letters=DeadLetters(), journal=journal), in_order=True
         )
         queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-        delivery = mode.open(queue, ScriptedLock())
+        delivery = mode.open(under(ScriptedLock(), queue))
         for at in range(2):
             queue.put([message(at)])
             delivery.deliver([message(at)])

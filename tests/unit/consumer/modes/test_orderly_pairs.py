@@ -13,7 +13,7 @@ from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -35,7 +35,7 @@ async def test_a_leave_of_an_earlier_pause_starts_nothing_in_a_later_one() -> No
 
     def opened(queue: MessageQueue, *messages: Message) -> Any:
         process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-        delivery = mode.open(process_queue, ScriptedLock())
+        delivery = mode.open(under(ScriptedLock(), process_queue))
         process_queue.put(messages)
         delivery.deliver(messages)
         return delivery

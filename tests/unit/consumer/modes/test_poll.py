@@ -16,7 +16,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
-from tests.unit.consumer.modes.contexts import ScriptedLock, mode_context
+from tests.unit.consumer.modes.contexts import ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -156,10 +156,10 @@ async def test_a_queue_is_given_back_at_once_while_it_is_uncertain_whether_its_l
     lock = ScriptedLock()
 
     async def loses_the_lock(_: Any) -> None:
-        lock.suspend()
+        lock.run_out()
 
     mode = Modes(mode_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
-    delivery = mode.open(ProcessQueue(QUEUE, 0), lock)
+    delivery = mode.open(under(lock, ProcessQueue(QUEUE, 0)))
     await asyncio.sleep(1)
     delivery.end()
     async with asyncio.timeout(1):
@@ -174,14 +174,14 @@ async def test_a_queue_whose_lock_was_lost_during_a_call_is_polled_in_its_next_s
 
     async def loses_the_lock(batch: Any) -> None:
         taken.extend(one.offset for one in await batch.take(32))
-        lock.suspend()
+        lock.run_out()
 
     mode = Modes(mode_context([Handler(subscription(every=5.0), loses_the_lock)])).of("topic")
     for _ in range(2):
         lock = ScriptedLock()
         taken.clear()
         process_queue = ProcessQueue[Message](QUEUE, 0)
-        delivery = mode.open(process_queue, lock)
+        delivery = mode.open(under(lock, process_queue))
         process_queue.put([message(0)])
         delivery.deliver([message(0)])
         await eventually(lambda: taken == [0])
@@ -207,7 +207,7 @@ async def test_a_probe_that_still_runs_when_the_next_one_begins_pulls_no_more() 
     for number in range(2):
         queue = QUEUE._replace(queue_id=number)
         process_queue = ProcessQueue[Message](queue, 0)
-        delivery: Any = mode.open(process_queue, ScriptedLock())
+        delivery: Any = mode.open(under(ScriptedLock(), process_queue))
         delivery.deliver(process_queue.put([message(offset, queue=queue) for offset in range(2)]))
         await asyncio.sleep(1)
         pauses.probe("topic", "breaker", Probe("handler", HandlerStats()))

@@ -13,11 +13,12 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.table import Modes
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pauses import Pauses, Probe
+from rocketapp.state.pauses import Probe
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context
+from tests.unit.consumer.members import member_alone
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, OneCalled, Reports, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -32,7 +33,7 @@ class Probed:
         self.pauses = context.member.pauses
         self.mode = Modes(context).of("topic")
         self.queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-        self.delivery = self.mode.open(self.queue, ScriptedLock())
+        self.delivery = self.mode.open(under(ScriptedLock(), self.queue))
 
     def pull(self, *offsets: int) -> None:
         self.delivery.deliver(self.queue.put([message(offset) for offset in offsets]))
@@ -147,8 +148,9 @@ async def test_a_thread_that_ends_a_call_beyond_the_most_opens_no_handler_that_i
         def submit(self, caller: Caller, run: Any) -> None: ...
         def enter(self, caller: Caller, *, by_worker: bool = False) -> None: ...
 
-    pauses = Pauses()
-    caller = IsToldTooEarly(Handler(subscription(is_async=False, concurrency=2), lambda _: None), pauses, NoWorkers())
+    handler = Handler(subscription(is_async=False, concurrency=2), lambda _: None)
+    member = member_alone([handler])
+    caller, pauses = IsToldTooEarly(handler, member, NoWorkers()), member.pauses
     assert caller.take()
     assert caller.take()
     caller.resize(1)

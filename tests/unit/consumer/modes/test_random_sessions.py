@@ -21,7 +21,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
-from tests.unit.consumer.modes.contexts import ScriptedLock
+from tests.unit.consumer.modes.contexts import ScriptedLock, under
 from tests.unit.consumer.modes.test_ends import mode_of
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.consumer.test_quarantine import journal_with
@@ -72,7 +72,9 @@ class Calls:
         return [message(at, tags[at], queue) for at in range(first, first + count)]
 
     def open(self, process_queue: ProcessQueue[Message], lock: ScriptedLock) -> Any:
-        return self.mode.open(process_queue) if self.order == "concurrent" else self.mode.open(process_queue, lock)
+        return (
+            self.mode.open(process_queue) if self.order == "concurrent" else self.mode.open(under(lock, process_queue))
+        )
 
     async def stop(self) -> None:
         await self.mode.callers.stop()
@@ -209,7 +211,7 @@ async def some_time_of(calls: Calls, process_queue: ProcessQueue[Message], *, is
         await asyncio.sleep(1.0 if is_last else random.choice([0, 0.01, 0.2]))
         if may_lose and random.random() < 0.1:
             may_lose = False
-            lock.suspend()
+            lock.run_out()
             loop.call_later(random.random(), lock.decide, random.random() < 0.6)
     if delivery.over.done() and (error := delivery.over.exception()):
         calls.problems.append(repr(error))

@@ -60,8 +60,9 @@ def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
     queue.put([message(offset) for offset in range(count)])
     lease = Lease(lasts=1000.0, renew_interval=1000.0)
     lease.granted(now)
+    queue.lease = lease
     committer = commits.of("broker-a")
-    return commits, committer, committer.begin(queue, lease)
+    return commits, committer, committer.begin(queue)
 
 
 @pytest.mark.parametrize(
