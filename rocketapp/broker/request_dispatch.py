@@ -84,9 +84,7 @@ def _check_body(command: Command) -> None:
         return
     size = len(command.body)
     if command.code not in _LARGE_BODIES and size > _MOST_CONTROL_BYTES:
-        raise ProtocolError(
-            f"the body has {size} bytes, limit {_MOST_CONTROL_BYTES}: name fewer topics, tags or queues"
-        )
+        raise ProtocolError(f"the body has {size} bytes, limit {_MOST_CONTROL_BYTES}: name fewer topics and tags")
     try:
         msgspec.json.decode(command.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -40,7 +40,7 @@ async def test_a_heartbeat_that_is_too_large_is_told_what_makes_it_smaller() -> 
     async with running() as broker:
         client = await broker.client()
         answer = await client.heartbeat("billing", *(f"a-topic-with-a-long-name-{number}" for number in range(3_000)))
-        assert (answer.remark or "").endswith("bytes, limit 262144: name fewer topics, tags or queues")
+        assert (answer.remark or "").endswith("bytes, limit 262144: name fewer topics and tags")
 
 
 @in_virtual_time
