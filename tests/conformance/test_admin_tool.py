@@ -18,7 +18,10 @@ from tests.peers.waiting import wait_until
 
 COMMANDS = """
 topicStatus -t T
+topicClusterList -t T
+consumerProgress
 consumerProgress -g G
+consumerProgress -g G -t T
 getConsumerConfig -g G
 queryMsgByKey -t T -k k1
 updateKvConfig -s space -k key -v value
@@ -31,7 +34,15 @@ topicRoute -t T
 addWritePerm -b broker-a
 cleanExpiredCQ -b BROKER
 cleanUnusedTopic -b BROKER
+updateTopic -b BROKER -t U -r 4 -w 4
+updateTopic -c DefaultCluster -t U -r 6 -w 6
+updateSubGroup -b BROKER -g S -r 5
+getConsumerConfig -g S
+setConsumeMode -b BROKER -t T -g S -m POP -q 2
+allocateMQ -t T -i 10.0.0.1,10.0.0.2
+resetOffsetByTime -g G -t T -s 0
 skipAccumulatedMessage -g G -t T
+cloneGroupOffset -s G -d S -t T
 updateTopicPerm -t T -p 4 -b BROKER
 deleteSubGroup -c DefaultCluster -g G -r true
 deleteTopic -c DefaultCluster -t T
