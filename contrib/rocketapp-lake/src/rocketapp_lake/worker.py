@@ -26,7 +26,7 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self._name}>"
 
-    async def run(self, call: Callable[[], T]) -> T:
+    def run(self, call: Callable[[], T]) -> asyncio.Future[T]:
         """Its result. When the caller is cancelled the call goes on, and its result is dropped."""
         result: Future[T] = Future()
         result.set_running_or_notify_cancel()
@@ -34,7 +34,7 @@ class Worker:
             self._thread = threading.Thread(target=self._loop, name=self._name, daemon=True)
             self._thread.start()
         self._calls.put((call, result))
-        return await asyncio.wrap_future(result)
+        return asyncio.wrap_future(result)
 
     def stop(self) -> None:
         """End the thread behind the calls that it has."""

@@ -88,6 +88,8 @@ class Writer:
         """The queues of the batch that is being written."""
         self._writing_bytes = 0
         self._head: Head | None = None
+        self._look_at_table: asyncio.Future[Head] | None = None
+        """Queues that begin together share it: what the table gets meanwhile is read again, and trimmed."""
         self._is_stuck = False
         """The batch that is being written has failed for a reason that does not pass by itself."""
         self._timer: asyncio.TimerHandle | None = None
@@ -101,7 +103,9 @@ class Writer:
         queue = start.queue
         if self._until_now:
             self._ends[queue] = min(start.max_offset, self._ends.get(queue, start.max_offset))
-        head = await self._reader.run(self._store.load)
+        if self._look_at_table is None or self._look_at_table.done():
+            self._look_at_table = self._reader.run(self._store.load)
+        head = await asyncio.shield(self._look_at_table)
         position = head.vector.get(queue)
         if position is None:
             self._starts[queue] = self.counts.positions[queue] = start.offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
@@ -87,6 +88,19 @@ async def test_a_queue_that_is_new_to_the_table_says_what_it_passes_over(
 @pytest.mark.parametrize("committed", [0, 10, 25])
 async def test_a_queue_begins_at_the_table_whatever_was_committed(writer: Writer, committed: int) -> None:
     assert await writer.begin(QueueStart(QUEUE, committed, 0, 30, nothing_at)) == 10
+
+
+async def test_queues_that_begin_together_look_at_the_table_once(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, looks = ParquetStore.load, list[ParquetStore]()
+    monkeypatch.setattr(ParquetStore, "load", lambda store: looks.append(store) or load(store))
+    others = [MessageQueue("orders", "broker-a", number) for number in range(1, 16)]
+    begun = [writer.begin(QueueStart(queue, 0, 0, 30, nothing_at)) for queue in (QUEUE, *others)]
+    assert await asyncio.gather(*begun) == [10, *[None] * 15]
+    assert len(looks) == 1
+    assert await writer.begin(QueueStart(QUEUE, 0, 0, 30, nothing_at)) == 10
+    assert len(looks) == 2
 
 
 async def test_a_queue_that_the_table_has_never_seen_begins_where_the_group_does(writer: Writer) -> None:

@@ -81,10 +81,6 @@ class Rows:
         """Whether they make a batch."""
         return len(self._starts) >= self._max_rows or self._bytes >= self._max_bytes
 
-    def __len__(self) -> int:
-        """How many records were taken; some may be outside of the range or have other tags."""
-        return len(self._starts)
-
     def add(self, data: bytes, low: int, high: int) -> None:
         """Take the records with `low <= offset < high`. Raises RecordError for a damaged one."""
         at, end = 0, len(data)

@@ -46,10 +46,6 @@ class Window:
     def is_done(self) -> bool:
         return self.expected >= self._end
 
-    @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
-
     def to_send(self) -> list[Pull]:
         """The pulls to send now."""
         found = []
