@@ -203,6 +203,23 @@ async def test_a_taker_that_leaves_tells_owners_which_calls_have_ended() -> None
 
 
 @scenario
+async def test_an_owner_that_leaves_waits_for_no_taker_that_is_dead() -> None:
+    stage, owner, taker = await with_taker(slow := Calls(50.0))
+    sent = await stage.send_tags("b", 4)
+    await stage.until(lambda: slow.running)
+    await asyncio.sleep(3)
+    taker.crash()
+    await asyncio.sleep(2)
+    began = stage.now
+    await owner.leave()
+    assert stage.now - began < 3
+    slow.seconds = 0.0
+    await stage.member(orders="a || b", handle=slow)
+    await stage.all_taken(sent, 60)
+    await stage.end()
+
+
+@scenario
 async def test_a_taker_that_leaves_waits_for_no_owner_that_is_dead() -> None:
     slow = Calls(3.0)
     stage, owner, new = await with_taker(slow)

@@ -263,6 +263,10 @@ class SubscriptionCheck:
         is_known = (topic, tag) in self._unmatched or len(self._unmatched) >= _MOST_UNMATCHED
         return not is_known or self.others.are_wanting(topic, tag)
 
+    def is_listed(self, member: str | None) -> bool:
+        """Whether a broker named it when members were listed last."""
+        return member in self._listed
+
     async def takers(self, topic: str, tag: bytes | None) -> list[str]:
         """The members that want it. When none is known, those are asked that are not known yet."""
         if found := self.others.takers(topic, tag):

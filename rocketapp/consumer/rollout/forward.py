@@ -170,8 +170,9 @@ class Forwarding:
             at = self._at.get(place)
             # In order the end of that call is waited for, as that of a call of our own.
             may_run = at in takers and is_locked and not is_lost
+            is_gone = not self._check.is_listed(at)  # among the takers it may be for a while
             if (not may_run and self._is_void(queue, message)) or (
-                at not in takers and place in self._waiting[queue] and self._member.owned[queue].is_ending
+                is_gone and place in self._waiting[queue] and self._member.owned[queue].is_ending
             ):
                 if at is not None:  # who had taken it is gone, and may run on for as long as the lock lives
                     asyncio.get_running_loop().call_later(LIVES, self._forget, place, at)
