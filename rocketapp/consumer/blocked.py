@@ -27,13 +27,9 @@ class _Reason:
     told: bool = False
 
 
-OF_QUEUE, OF_LOCK, OF_RETRY, OF_PAUSE, OF_WRITER = "queue", "lock", "retry", "pause", "writer"
-OF_FORWARD, OF_TURN, OF_ACK, OF_NACK, OF_CALL = "forward", "turn", "ack", "nack", "call"
-"""The sources: what an assignment and its pulls say, what is said of a lock that was gained before, of failed messages
-that wait to be sent back, of a pause, what the writer of a sink says, what is said of messages that wait for another
-member, of those that wait for their turn after a death, of those that are handled and cannot be acknowledged, of failed
-ones that cannot be hidden until their retry, and of a queue that waits for a free call of its handler. A pause is told
-and shown before all others.
+OF_QUEUE, OF_PAUSE, OF_CALL = "queue", "pause", "call"
+"""Sources: what an assignment and its pulls say, what is said of a pause, and of a queue that waits for a free call of
+its handler. Whoever else has a reason names a source of its own. A pause is told and shown before all others.
 """
 
 CALL_PATIENCE = 10.0

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from rocketapp.consumer.blocked import OF_TURN
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.member import Member
@@ -25,6 +24,8 @@ from rocketapp.wire.record import Message
 
 PATIENCE = 30.0
 """Seconds that a call may have before the next quarantined message is started beside it."""
+_SOURCE = "turn"
+"""Of the reasons that are said of messages that wait for their turn."""
 _TELL_AFTER = 5.0
 """Seconds of waiting after which a queue is said to be blocked: most of these messages are handled quickly."""
 
@@ -60,7 +61,7 @@ class QueueQuarantine:
         self._journal, self._group, self._process_queue = journal, member.noted_as, process_queue
         self._blocked, self._pauses = member.blocked, member.pauses
         self._queue: MessageQueue = process_queue.message_queue
-        self._source = f"{OF_TURN} {id(self)}"
+        self._source = f"{_SOURCE} {id(self)}"
         """Of the reason that this session says: other members may have given us messages of the queue besides."""
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import OF_WRITER
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewQueue
@@ -32,6 +31,8 @@ from rocketapp.state.tag_table import TagTable
 from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 
+_SOURCE = "writer"
+"""Of the reasons that writers say."""
 Taken_contra = TypeVar("Taken_contra", Message, StoredRecords, contravariant=True)
 
 
@@ -272,7 +273,7 @@ class WriterDelivery:
                 self._writer.discard()
             except Exception as error:
                 self._tell(error)
-        self._member.blocked.forget(self.queue, source=OF_WRITER)
+        self._member.blocked.forget(self.queue, source=_SOURCE)
 
     def _pauses_changed(self) -> None:
         if not self._member.pauses.is_paused(self._topic):
@@ -341,8 +342,8 @@ class WriterDelivery:
 
     def blocked(self, reason: str) -> None:
         if not self._process_queue.closed:
-            self._member.blocked.because(self.queue, reason, kind="writer", source=OF_WRITER)
+            self._member.blocked.because(self.queue, reason, kind="writer", source=_SOURCE)
 
     def moving(self) -> None:
         if not self._process_queue.closed:
-            self._member.blocked.moving(self.queue, source=OF_WRITER)
+            self._member.blocked.moving(self.queue, source=_SOURCE)

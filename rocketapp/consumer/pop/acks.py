@@ -14,7 +14,6 @@ from math import inf
 from typing import Any
 
 from rocketapp.client.calls import pop
-from rocketapp.consumer.blocked import OF_ACK, OF_NACK
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
@@ -32,6 +31,8 @@ from rocketapp.wire.requests.pop import AckRequest, pop_retry_topic
 
 REQUEST_TIMEOUT = 3.0
 """Seconds that a broker may take for an acknowledgement, or for a change (Java: the same)."""
+_OF_ACKS, _OF_CHANGES = "ack", "nack"
+"""Sources of reasons: what is handled cannot be acknowledged, and what failed cannot be hidden until its retry."""
 _WIDTH = 16
 """Changes under way at once."""
 _AGAIN = 1.0
@@ -143,13 +144,13 @@ class PopAcks:
                 if not is_final and self._loop.time() - began < part[0].handle.invisible_ms / 1000:
                     count = sum(len(each.offsets) for each in self._sending)
                     text = f"{count} handled message{'s' * (count > 1)} cannot be acknowledged: {error}"
-                    self._member.blocked.because(self._about, text, kind="ack", patience=_AGAIN, source=OF_ACK)
+                    self._member.blocked.because(self._about, text, kind="ack", patience=_AGAIN, source=_OF_ACKS)
                     await asyncio.sleep(_AGAIN)
                     continue
                 text = str(error) if is_final else f"{error}; the messages come again"
                 self._member.observe(LoopFailed(f"acknowledge {self._about}", text))
             del self._sending[: len(part)]
-        self._member.blocked.moving(self._about, source=OF_ACK)
+        self._member.blocked.moving(self._about, source=_OF_ACKS)
 
     async def _send(self, acks: Sequence[Acks]) -> None:
         connection = await self._member.brokers.connection(self._about.broker_name)
@@ -270,7 +271,7 @@ class PopAcks:
                     continue
                 self.queue.changed(change.hand_out, None, self._loop.time())
             else:
-                self._member.blocked.moving(self._about, source=OF_NACK)
+                self._member.blocked.moving(self._about, source=_OF_CHANGES)
                 # The broker counts from when it was asked, at the earliest: an answer may be late.
                 self.queue.changed(change.hand_out, handle, asked_at)
             break
@@ -316,4 +317,4 @@ class PopAcks:
 
     def _blocked(self, problem: str) -> None:
         text = f"failed messages wait to be hidden until their retry: {problem}"
-        self._member.blocked.because(self._about, text, kind="nack", patience=5.0, source=OF_NACK)
+        self._member.blocked.because(self._about, text, kind="nack", patience=5.0, source=_OF_CHANGES)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.blocked import OF_LOCK
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.errors import RocketAppError
@@ -24,6 +23,8 @@ _ASK_AGAIN = 0.5
 _TOGETHER = 1.0
 """Renewals that are due within this many seconds are asked for in one request."""
 
+_SOURCE = "lock"
+"""Of the reasons that are said of locks."""
 _PATIENCE = 1.0
 """Seconds without its lock, or with one that is uncertain, after which a queue is said to be blocked."""
 
@@ -149,7 +150,7 @@ class _Keeper:
     def remove(self, lock: Lock) -> None:
         if self.locks.get(lock.queue) is lock:
             del self.locks[lock.queue]
-            self._member.blocked.forget(lock.queue, source=OF_LOCK)
+            self._member.blocked.forget(lock.queue, source=_SOURCE)
         lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
@@ -253,7 +254,7 @@ class _Keeper:
         for lock in self.locks.values():
             if not lock.lease.held(self._loop.time()):
                 reason = f"no lock: {lock.problem}"
-                self._member.blocked.because(lock.queue, reason, kind="lock", patience=_PATIENCE, source=OF_LOCK)
+                self._member.blocked.because(lock.queue, reason, kind="lock", patience=_PATIENCE, source=_SOURCE)
 
     def _refused(self, lock: Lock) -> None:
         lock.problem = "another member holds its lock"
@@ -272,4 +273,4 @@ class _Keeper:
 
     def _grant(self, lock: Lock, sent_at: float) -> None:
         lock.grant(sent_at)
-        self._member.blocked.moving(lock.queue, source=OF_LOCK)
+        self._member.blocked.moving(lock.queue, source=_SOURCE)

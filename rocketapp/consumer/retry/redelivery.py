@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from rocketapp.consumer.blocked import OF_RETRY
 from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
@@ -64,6 +63,8 @@ from rocketapp.wire.compression import COMPRESSED, KIND_MASK
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.send_back import DEAD
 
+_SOURCE = "retry"
+"""Of the reasons that are said of failed messages that wait to be sent back."""
 _WIDTH = 16
 """Attempts in flight per broker."""
 _LATE = 2.0
@@ -176,7 +177,7 @@ class Redelivery:
         self._refused[queue] -= job.is_refused
         if not self._refused[queue]:
             del self._refused[queue]
-            self._member.blocked.moving(queue, source=OF_RETRY)
+            self._member.blocked.moving(queue, source=_SOURCE)
 
     async def _round(self, job: _Job) -> bool:
         """Try one path after the other until a broker has the copy, or another round has to follow."""
@@ -212,7 +213,7 @@ class Redelivery:
         job.is_refused, count = True, self._refused[queue]
         if not job.queue.closed:
             text = f"{count} failed message{' waits' if count == 1 else 's wait'} to be sent back: {problem}"
-            self._member.blocked.because(queue, text, kind="send back", patience=_LONG, source=OF_RETRY)
+            self._member.blocked.because(queue, text, kind="send back", patience=_LONG, source=_SOURCE)
 
     def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
         """Say so, once, when a message that was to be retried goes to the dead letters instead."""

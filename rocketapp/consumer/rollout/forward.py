@@ -26,7 +26,6 @@ from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from rocketapp.client.calls.messages import consume_directly
-from rocketapp.consumer.blocked import OF_FORWARD
 from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
@@ -64,6 +63,8 @@ _FIRST_WAIT, _LONGEST_WAIT, _LONGEST_REFUSED = 0.05, 1.0, 5.0
 """Seconds until a member is asked again that has taken the message, or that has not (the last)."""
 _TELLS_FOR = 1.5
 """Seconds after an end in which a member that leaves waits until it is asked for it."""
+_SOURCE = "forward"
+"""Of the reasons that are said of messages that wait for another member."""
 _TELL_AFTER = 5.0
 """Seconds after which it is said that messages wait for another member."""
 NAME = "a handler of another member"
@@ -263,7 +264,7 @@ class Forwarding:
         text = (
             f"{count} message{'s' * (count > 1)} that this app has no handler for wait{'s' * (count == 1)}: {problem}"
         )
-        self._member.blocked.because(queue, text, kind="forward", patience=_TELL_AFTER, source=OF_FORWARD)
+        self._member.blocked.because(queue, text, kind="forward", patience=_TELL_AFTER, source=_SOURCE)
 
     def _wait_no_more(self, place: _Place) -> None:
         queue = self._member.owned_as(place.queue)
@@ -271,7 +272,7 @@ class Forwarding:
         waiting.discard(place)
         if not waiting:
             del self._waiting[queue]
-            self._member.blocked.moving(queue, source=OF_FORWARD)
+            self._member.blocked.moving(queue, source=_SOURCE)
 
 
 # The side of the member that is asked.

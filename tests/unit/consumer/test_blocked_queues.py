@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.blocked import CONSEQUENCE, OF_CALL, OF_LOCK, OF_PAUSE, OF_RETRY, BlockedQueues
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_CALL, OF_PAUSE, BlockedQueues
 from rocketapp.model.event import Moving, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from tests.unit.scripted import Events, in_virtual_time
@@ -92,12 +92,12 @@ async def test_a_queue_that_was_given_back_is_forgotten_without_a_word() -> None
 @in_virtual_time
 async def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> None:
     scene = Scene()
-    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "no lock", source="lock")
     scene.blocked.because(QUEUE, "flow control")
     scene.blocked.moving(QUEUE)
     assert scene.blocked.reasons() == {QUEUE: "no lock"}
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock")]
-    scene.blocked.moving(QUEUE, source=OF_LOCK)
+    scene.blocked.moving(QUEUE, source="lock")
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
 
@@ -105,7 +105,7 @@ async def test_an_answered_pull_does_not_hide_that_the_lock_is_in_doubt() -> Non
 async def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
     scene = Scene()
     scene.blocked.because(QUEUE, "paused")
-    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "no lock", source="lock")
     assert scene.events == [QueueBlocked("g", QUEUE, "paused")]
     scene.blocked.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "paused"), QueueBlocked("g", QUEUE, "no lock")]
@@ -115,9 +115,9 @@ async def test_a_second_reason_is_told_when_the_first_is_gone() -> None:
 async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
     scene = Scene()
     scene.blocked.because(QUEUE, "flow control: full", kind=CONSEQUENCE)
-    scene.blocked.because(QUEUE, "3 failed messages wait", kind="send back", source=OF_RETRY)
+    scene.blocked.because(QUEUE, "3 failed messages wait", kind="send back", source="retry")
     assert scene.blocked.reasons() == {QUEUE: "3 failed messages wait"}
-    scene.blocked.moving(QUEUE, source=OF_RETRY)
+    scene.blocked.moving(QUEUE, source="retry")
     assert scene.blocked.reasons() == {QUEUE: "flow control: full"}
     assert scene.events == [
         QueueBlocked("g", QUEUE, "flow control: full"),
@@ -129,17 +129,17 @@ async def test_a_full_cache_does_not_hide_what_it_may_follow_from() -> None:
 async def test_a_queue_that_was_told_to_stand_still_is_told_to_move_whichever_reason_went_last() -> None:
     scene = Scene()
     scene.blocked.because(QUEUE, "paused")
-    scene.blocked.because(QUEUE, "no lock", patience=1.0, source=OF_LOCK)
+    scene.blocked.because(QUEUE, "no lock", patience=1.0, source="lock")
     scene.blocked.moving(QUEUE)
-    scene.blocked.moving(QUEUE, source=OF_LOCK)
+    scene.blocked.moving(QUEUE, source="lock")
     assert scene.events == [QueueBlocked("g", QUEUE, "paused"), Moving("g", QUEUE)]
 
 
 @in_virtual_time
 async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -> None:
     scene = Scene()
-    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
-    scene.blocked.forget(QUEUE, source=OF_LOCK)
+    scene.blocked.because(QUEUE, "no lock", source="lock")
+    scene.blocked.forget(QUEUE, source="lock")
     scene.blocked.moving(QUEUE)
     assert scene.events == [QueueBlocked("g", QUEUE, "no lock"), Moving("g", QUEUE)]
 
@@ -147,13 +147,13 @@ async def test_a_lock_that_was_lost_leaves_the_queue_standing_until_it_moves() -
 @in_virtual_time
 async def test_a_pause_is_told_and_shown_before_any_other_reason_which_is_told_once() -> None:
     scene = Scene()
-    scene.blocked.because(QUEUE, "no lock", source=OF_LOCK)
+    scene.blocked.because(QUEUE, "no lock", source="lock")
     scene.blocked.because(QUEUE, "paused: maintenance", source=OF_PAUSE)
     scene.blocked.because(QUEUE, "waits for a free call", source=OF_CALL)
     assert scene.blocked.reasons() == {QUEUE: "paused: maintenance"}
     scene.blocked.moving(QUEUE, source=OF_PAUSE)
     assert scene.blocked.reasons() == {QUEUE: "no lock"}
-    scene.blocked.moving(QUEUE, source=OF_LOCK)
+    scene.blocked.moving(QUEUE, source="lock")
     assert scene.blocked.reasons() == {QUEUE: "waits for a free call"}
     scene.blocked.moving(QUEUE, source=OF_CALL)
     told = [QueueBlocked("g", QUEUE, text) for text in ("no lock", "paused: maintenance", "waits for a free call")]
