@@ -141,13 +141,12 @@ class SQLiteStore:
         """A caller that was cancelled hears nothing."""
         error = writing.exception()
         for number, answer in enumerate(asked):
-            if answer.done():
-                continue
-            if error is None:
+            if error is None and not answer.done():
                 answer.set_result(writing.result()[number])
-            else:
+            elif not answer.done():
+                kind = "" if isinstance(error, sqlite3.OperationalError) else f"{type(error).__name__}: "
                 # One exception for each caller: a raised exception collects the traceback of its caller.
-                answer.set_exception(sqlite3.OperationalError(f"{type(error).__name__}: {error}"))
+                answer.set_exception(sqlite3.OperationalError(f"{kind}{error}"))
         self._write()
 
     def _in_thread(self, call: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -193,6 +194,10 @@ async def test_anything_that_goes_wrong_in_a_transaction_is_told_and_the_store_g
     store = SQLiteStore(tmp_path / "marks.db")
     await store.open()
     async with asyncio.timeout(5):
+        with contextlib.closing(sqlite3.connect(tmp_path / "marks.db")) as other:
+            other.execute("DROP TABLE marks")
+        with pytest.raises(sqlite3.OperationalError, match=r"^no such table: marks$"):
+            await store.claim([MINE], lease=30)
         with pytest.raises(sqlite3.OperationalError, match="UnicodeEncodeError"):
             await store.claim([Claim("k", "\ud800")], lease=30)
         assert list(await store.claim([MINE], lease=30)) == [CLAIMED]
