@@ -98,12 +98,19 @@ class AdminCluster:
         `silent` says which cannot; they are not asked again. Raises TransportError or NoRouteError when none of them
         answers. `among`: names of brokers.
         """
-        names = self.masters if among is None else among
+
+        async def one(name: str) -> T:
+            return await ask(await self.connection(name), self.timeout)
+
+        return await self.reachable(one, self.masters if among is None else among)
+
+    async def reachable(self, work: Callable[[str], Awaitable[T]], names: Collection[str]) -> dict[str, T]:
+        """What the work comes to for each of these brokers that answers, by name: as `from_reachable`."""
         found: dict[str, T] = {}
 
         async def one(name: str) -> None:
             try:
-                found[name] = await ask(await self.connection(name), self.timeout)
+                found[name] = await work(name)
             except (TransportError, NoRouteError) as error:
                 self.silent[name] = error
 

@@ -9,7 +9,7 @@ from functools import partial
 from rocketapp.admin import messages
 from rocketapp.admin.cluster import AdminCluster, at_once
 from rocketapp.admin.messages import limits, read
-from rocketapp.errors import NoRouteError, TransportError
+from rocketapp.errors import NoRouteError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
 from rocketapp.wire import properties as names
@@ -120,17 +120,8 @@ async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQue
     by_broker: dict[str, list[MessageQueue]] = {}
     for queue in await _queues(cluster, group):
         by_broker.setdefault(queue.broker_name, []).append(queue)
-    found: dict[MessageQueue, range] = {}
-    for name, own in by_broker.items():
-        if name in cluster.silent:
-            continue
-        try:
-            found |= await limits(cluster, own)
-        except (TransportError, NoRouteError) as error:
-            cluster.silent[name] = error
-    if by_broker and not found:
-        raise next(cluster.silent[name] for name in by_broker)
-    return found
+    held = await cluster.reachable(lambda name: limits(cluster, by_broker[name]), by_broker)
+    return {queue: offsets for own in held.values() for queue, offsets in own.items()}
 
 
 async def newest(cluster: AdminCluster, group: str, most: int) -> list[StoredDeadLetter]:

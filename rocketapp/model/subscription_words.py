@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rocketapp.model.names import DELAY_SECONDS, delay_level_at_least, dlq_topic
-from rocketapp.model.outcome import DeadLetter, Pause, Retry, Skip
+from rocketapp.model.outcome import DeadLetter, Park, Pause, Retry, Skip
 from rocketapp.model.policy import Breaker, OutcomeOrClass, Policy
 from rocketapp.model.subscription import Subscription, kind_of
 
 SHOWN_DELAYS = 4
 """Delays that are spelt out before `...`."""
-_WORDS = ((Retry, "retry"), (Skip, "skip"), (DeadLetter, "dead letter"), (Pause, "pause"))
+OUTCOMES = ((Retry, "retry"), (Skip, "skip"), (DeadLetter, "dead letter"), (Pause, "pause"), (Park, "parked"))
+"""Each with the word for it."""
 
 
 def describe_tags(one: Subscription) -> str:
@@ -74,7 +75,7 @@ def describe_outcomes(policy: Policy) -> str:
 def describe_outcome(answer: OutcomeOrClass) -> str:
     """`retry`, `retry after 1 min`, `skip`, `dead letter` or `pause`."""
     kind = answer if isinstance(answer, type) else type(answer)
-    word = next(word for outcome, word in _WORDS if issubclass(kind, outcome))
+    word = next(word for outcome, word in OUTCOMES if issubclass(kind, outcome))
     if isinstance(answer, Retry) and answer.after is not None:
         return f"{word} after {_duration(answer.after)}"
     return word

@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from time import gmtime, localtime, strftime
 from typing import Any
 
@@ -35,33 +36,21 @@ def make_formatter(kind: str, *, process: str = "") -> logging.Formatter:
     return JsonFormatter(process) if kind == "json" else TextFormatter(process)
 
 
-class _Seconds:
-    """Points in time as texts with milliseconds: that of a second is made once, for all lines of the second."""
-
-    __slots__ = ("_last", "_make", "_mark")
-
-    def __init__(self, make: Callable[[int], str], mark: str) -> None:
-        """`mark`: stands before the milliseconds."""
-        self._make, self._mark = make, mark
-        self._last = 0, make(0)
-
-    def text(self, record: logging.LogRecord) -> str:
-        created = record.created
-        second = int(created)
-        last, text = self._last
-        if last != second:
-            # One assignment: formatters are called from many threads.
-            text = self._make(second)
-            self._last = second, text
-        return f"{text}{self._mark}{int((created - second) * 1000):03d}"
-
-
+@lru_cache(maxsize=1)
 def _local(second: int) -> str:
-    return strftime("%Y-%m-%d %H:%M:%S", localtime(second))
+    """The text of a second is made once, for all lines of the second."""
+    return strftime("%Y-%m-%d %H:%M:%S,", localtime(second))
 
 
+@lru_cache(maxsize=1)
 def _utc(second: int) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
+    return strftime("%Y-%m-%dT%H:%M:%S.", gmtime(second))
+
+
+def _time_of(record: logging.LogRecord, text_of: Callable[[int], str]) -> str:
+    """When it was logged, with milliseconds."""
+    second = int(record.created)
+    return f"{text_of(second)}{int((record.created - second) * 1000):03d}"
 
 
 class TextFormatter(logging.Formatter):
@@ -73,13 +62,12 @@ class TextFormatter(logging.Formatter):
     def __init__(self, process: str = "") -> None:
         super().__init__()
         self._process = f"[{process}] " if process else ""
-        self._seconds = _Seconds(_local, ",")
 
     def format(self, record: logging.LogRecord) -> str:
         name, message = record.name, _escaped(_cut(record.getMessage(), _LONGEST))
         is_own = name.startswith(_OWN) and not name.startswith(_OF_HANDLERS)
         about = f"{self._process}{message}" if is_own else f"{self._process}{name}: {message}"
-        text = f"{self._seconds.text(record)} {record.levelname:<7} {about}"
+        text = f"{_time_of(record, _local)} {record.levelname:<7} {about}"
         fields = _fields(record)
         if "message_id" in fields and name not in _SENTENCES:
             # A line of the user's own: which message it was about is not in the sentence.
@@ -99,11 +87,10 @@ class JsonFormatter(logging.Formatter):
     def __init__(self, process: str = "") -> None:
         super().__init__()
         self._process = process
-        self._seconds = _Seconds(_utc, ".")
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "time": f"{self._seconds.text(record)}+00:00",
+            "time": f"{_time_of(record, _utc)}+00:00",
             "level": record.levelname,
             "logger": record.name,
             "message": _cut(record.getMessage(), _LONGEST),

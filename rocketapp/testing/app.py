@@ -146,7 +146,7 @@ class _Tested:
     """What both forms have in common."""
 
     def __init__(self, driver: Driver, stage: Stage, faults: Faults) -> None:
-        self._driver, self._stage = driver, stage
+        self._driver, self._stage, self._app = driver, stage, stage.app
         self.faults = faults
         """What is to go wrong around the app."""
 
@@ -168,7 +168,7 @@ class _Tested:
 
     def handled_by(self, handler: Callable[..., Any]) -> list[Handled]:
         """Those of `handled` that this handler has done. Raises LookupError unless it is a handler of the app."""
-        name, app = name_of_function(handler), self._stage.app
+        name, app = name_of_function(handler), self._app
         declared = declared_of(app).subscribed(app.name, ConsumerConfig())
         if name not in {one.subscription.handler_name for one in declared}:
             raise LookupError(f"{name} is not a handler of {app!r}")
@@ -204,15 +204,15 @@ class _Tested:
         """How many messages filters refused; they are done."""
         return self._stage.lifecycle.counters.filtered
 
-    def _by_test(self, what: str, call: Callable[[], Awaitable[T]]) -> Coroutine[Any, Any, T]:
+    def _by_test(self, call: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> Coroutine[Any, Any, T]:
         """What is published meanwhile is the test's, and not the app's."""
         self._check_running()
 
         async def run() -> T:
             BY_TEST.set(True)
-            return await call()
+            return await call(*given, **options)
 
-        return _within(_LIMIT, run(), what)
+        return _within(_LIMIT, run(), call.__name__)
 
     def _running(self, call: Awaitable[T]) -> Coroutine[Any, Any, T]:
         self._check_running()
@@ -250,19 +250,17 @@ class TestedApp(_Tested):
 
     def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Send one message to the app's cluster, as `RocketApp.publish`. It is handled in `advance` or `settle`."""
-        return self._driver.run(self._by_test("publish", lambda: self._stage.app.publish(topic, body, **options)))
+        return self._driver.run(self._by_test(self._app.publish, topic, body, **options))
 
     def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Send one message for each body, as `RocketApp.publish_many`."""
-        return self._driver.run(
-            self._by_test("publish_many", lambda: self._stage.app.publish_many(topic, items, **options))
-        )
+        return self._driver.run(self._by_test(self._app.publish_many, topic, items, **options))
 
     def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Send one message and wait for what its handler answers, as `RocketApp.request`."""
-        return self._driver.run(self._by_test("request", lambda: self._stage.app.request(topic, body, **options)))
+        return self._driver.run(self._by_test(self._app.request, topic, body, **options))
 
     def run(self, call: Awaitable[T]) -> T:
         """Await this where the app runs, as its own functions do: `t.run(place(order))` for a transaction.
@@ -302,23 +300,17 @@ class AsyncTestedApp(_Tested):
 
     async def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
         """Awaits what `TestedApp.publish` does."""
-        return await self._driver.run_async(
-            self._by_test("publish", lambda: self._stage.app.publish(topic, body, **options))
-        )
+        return await self._driver.run_async(self._by_test(self._app.publish, topic, body, **options))
 
     async def publish_many(
         self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
     ) -> list[SendResult]:
         """Awaits what `TestedApp.publish_many` does."""
-        return await self._driver.run_async(
-            self._by_test("publish_many", lambda: self._stage.app.publish_many(topic, items, **options))
-        )
+        return await self._driver.run_async(self._by_test(self._app.publish_many, topic, items, **options))
 
     async def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
         """Awaits what `TestedApp.request` does."""
-        return await self._driver.run_async(
-            self._by_test("request", lambda: self._stage.app.request(topic, body, **options))
-        )
+        return await self._driver.run_async(self._by_test(self._app.request, topic, body, **options))
 
     async def run(self, call: Awaitable[T]) -> T:
         """Awaits what `TestedApp.run` does."""

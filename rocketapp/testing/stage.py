@@ -28,6 +28,7 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.testing.driver import CountedThreads, DrivenLoop
 from rocketapp.testing.records import Recorder
 from rocketapp.testing.virtual_time import VirtualClock
+from rocketapp.transport.access import ONLY_WITH_TLS
 from rocketapp.transport.memory import MemoryNetwork, MemoryStream
 from rocketapp.transport.stream import Receiver
 from rocketapp.transport.tls import Tls
@@ -49,17 +50,8 @@ FEWER_ROUNDS: Tables = {
 }
 """Defaults of the kit, where nothing else sets the option: hours pass faster with fewer rounds of what is not seen."""
 _OF_REAL_CLUSTERS = (
-    "tls",
-    "ca_file",
-    "tls_server_name",
-    "tls_verify",
-    "cert_file",
-    "key_file",
-    "key_password",
-    "access_key",
-    "secret_key",
-    "security_token",
-    "namespace",
+    *("tls", "tls_verify", *ONLY_WITH_TLS),
+    *("access_key", "secret_key", "security_token", "namespace"),
 )
 _PACE = Pace(expiry=30.0, traffic=60.0, delays=60.0, delivered=60.0, index=60.0)
 _SHORTEST_STEP, _LONGEST_STEP = 0.001, 5.0

@@ -117,19 +117,13 @@ async def dial_tcp(address: str, receiver: Receiver, timeout: float, tls: Tls | 
         raise ConnectError(address, str(error)) from None
     loop = asyncio.get_running_loop()
     stream = TcpStream(lambda _: receiver)
+    secured: dict[str, Any] = {}
+    if tls is not None:
+        name = tls.server_name or host
+        secured = {"ssl": tls.context, "server_hostname": name, "ssl_shutdown_timeout": _TLS_CLOSE_TIMEOUT}
     try:
         async with asyncio.timeout(timeout):
-            if tls is None:
-                await loop.create_connection(lambda: stream, host, port)
-            else:
-                await loop.create_connection(
-                    lambda: stream,
-                    host,
-                    port,
-                    ssl=tls.context,
-                    server_hostname=tls.server_name or host,
-                    ssl_shutdown_timeout=_TLS_CLOSE_TIMEOUT,
-                )
+            await loop.create_connection(lambda: stream, host, port, **secured)
     except TimeoutError:
         raise ConnectError(address, f"no connection within {timeout:g} s") from None
     except _TLS_ERRORS as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rocketapp.wire import properties as names
 from rocketapp.wire.message import Stub, id_and_failed
@@ -72,7 +72,8 @@ class PubRecord(NamedTuple):
             f"{body_bytes}\x01{cost_ms}\x01{int(kind)}\x01{offset_id}\x01{done}\x02"
         )
         is_whole = line.count(_FIELD) == len(self) and line.count(_RECORD) == 1
-        return line if is_whole else _line("Pub", *self)
+        # A key may hold these signs: the record has to stay readable.
+        return line if is_whole else PubRecord(*map(_clean, self)).encode()
 
 
 Line = tuple[str, str]
@@ -159,18 +160,5 @@ def _bytes_of(text: str) -> int:
     return len(text) if text.isascii() else len(_encoded(text))
 
 
-def _line(kind: str, *fields: object) -> str:
-    words = [kind, *map(_word, fields)]
-    line = _FIELD.join(words)
-    if line.count(_FIELD) != len(fields) or _RECORD in line:
-        # A key may hold these signs: the record has to stay readable.
-        line = _FIELD.join(word.translate(_CLEAN) for word in words)
-    return line + _RECORD
-
-
-def _word(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(int(value)) if isinstance(value, int) else str(value)
+def _clean(value: Any) -> Any:
+    return value.translate(_CLEAN) if isinstance(value, str) else value

@@ -363,15 +363,11 @@ def sifted(call: Call, sift: Sift, subscription: Subscription) -> Call:
 
     async def many_async(messages: list[Any]) -> Any:
         given, others = sift(messages)
-        if not others:
-            return await call(given)
         _OTHERS.get().update(others)
         return _of_all(await call(given) if given else None, messages, others, subscription)
 
     def many(messages: list[Any]) -> Any:
         given, others = sift(messages)
-        if not others:
-            return call(given)
         _OTHERS.get().update(others)
         return _of_all(call(given) if given else None, messages, others, subscription)
 

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from rocketapp.cli.failure import describe, user_place
 from rocketapp.errors import RocketAppError, SetupError
+from rocketapp.model.subscription_words import OUTCOMES
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -23,15 +24,6 @@ if TYPE_CHECKING:
     from rocketapp.testing import Published
 
 _log = logging.getLogger("rocketapp.run")
-_WORDS = {
-    "Done": "done",
-    "Skip": "skip",
-    "Retry": "retry",
-    "DeadLetter": "dead letter",
-    "Pause": "pause",
-    "Park": "parked",
-}
-"""By the name of the outcome's class, or of the one that a user's own class derives from."""
 TRIED_WITHIN = 3.5
 """Seconds that a call may take: who asks waits for 4."""
 
@@ -105,7 +97,7 @@ async def _called(app: RocketApp, settings: Settings, fields: Mapping[str, Any],
 
 def told(outcome: Any) -> tuple[str, str]:
     """What a message would come to, in a word and in a text: `retry` and `app.py:12: KeyError: 'total'`."""
-    word = next(_WORDS[kind.__name__] for kind in type(outcome).__mro__ if kind.__name__ in _WORDS)
+    word = next((word for kind, word in OUTCOMES if isinstance(outcome, kind)), "done")
     cause = getattr(outcome, "__cause__", None)
     if cause is not None:
         place = user_place(cause)

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -84,18 +84,17 @@ def test_the_settings_of_a_command_may_be_named(address: str, folder: Path, monk
 async def test_dead_letters_of_brokers_that_answer_are_shown() -> None:
     here, there = MessageQueue("%DLQ%g", "broker-a", 0), MessageQueue("%DLQ%g", "broker-b", 0)
 
-    class HalfSilent:
-        silent: ClassVar[dict[str, Exception]] = {}
-
+    class HalfSilent(AdminCluster):
         async def queues(self, topic: str) -> list[MessageQueue]:
             return [here, there]
 
-        async def for_queues(self, queues: list[MessageQueue], ask: Any) -> dict[MessageQueue, int]:
+        async def for_queues(self, queues: Any, ask: Any) -> dict[MessageQueue, Any]:
             if there in queues:
                 raise ConnectError("b:1", "refused")
             return dict.fromkeys(queues, 3)
 
-    cluster: Any = HalfSilent()
+    client: Any = None
+    cluster = HalfSilent(client, {"broker-a": "a:1", "broker-b": "b:1"})
     assert await reachable_queues(cluster, "g") == {here: range(3, 3)}
     assert list(cluster.silent) == ["broker-b"]
 
