@@ -12,13 +12,13 @@ import ipaddress
 import logging
 import re
 import socket
-import threading
 from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
 from rocketapp.operate.gate import Answer, Request, Response, text
 from rocketapp.scripts.sync_client import LoopThread
+from rocketapp.tasks import in_daemon_thread
 
 MOST_BYTES = 16 * 1024
 """Of the head of a request."""
@@ -129,28 +129,22 @@ class OperatorServer:
         """What may take long runs in a thread. It is a daemon: no request keeps the process from ending."""
         await self._free.acquire()
         loop = asyncio.get_running_loop()
-        response: asyncio.Future[Response] = loop.create_future()
 
-        def tell(answered: Response) -> None:
-            self._free.release()
-            if not response.done():
-                response.set_result(answered)
-
-        def work() -> None:
+        def work() -> Response:
             try:
-                answered = self._answer(request, self._host)
+                return self._answer(request, self._host)
             except Exception:
                 _log.exception("the answer to %s failed", request.path if request.path.isprintable() else "a request")
-                answered = Response(status=500, body=b"the answer failed: the log has the traceback\n")
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
-                loop.call_soon_threadsafe(tell, answered)
+                return Response(status=500, body=b"the answer failed: the log has the traceback\n")
+            finally:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+                    loop.call_soon_threadsafe(self._free.release)
 
         try:
-            threading.Thread(target=work, name="rocketapp-http-answer", daemon=True).start()
-        except RuntimeError:
+            return await in_daemon_thread(work, "rocketapp-http-answer")
+        except RuntimeError:  # there is no thread for it
             self._free.release()
             raise
-        return await response
 
 
 async def _read(reader: asyncio.StreamReader, peer: str) -> Request | Response:

@@ -8,10 +8,9 @@ functions of the app do not run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, NoReturn, TypedDict, Unpack, overload
 
 from rocketapp.app.app import RocketApp
@@ -36,25 +35,11 @@ from rocketapp.testing.driver import Driver
 from rocketapp.testing.records import Done, Published, outcomes_of, published_of
 from rocketapp.testing.stage import settings_of
 from rocketapp.testing.virtual_time import EPOCH, VirtualClock
-from rocketapp.wire.message import Message
+from rocketapp.wire.message import Message, MessageFacts
 from rocketapp.wire.requests.replies import reply_to
 
 
-def make_message(
-    body: Any = b"",
-    *,
-    topic: str = "test",
-    tag: str | None = None,
-    keys: str | Iterable[str] = (),
-    properties: Mapping[str, str] | None = None,
-    attempt: int = 1,
-    queue: MessageQueue | None = None,
-    offset: int = 0,
-    message_id: str | None = None,
-    born_at: datetime | None = None,
-    stored_at: datetime | None = None,
-    app: RocketApp | None = None,
-) -> Message:
+def make_message(body: Any = b"", *, app: RocketApp | None = None, **facts: Unpack[MessageFacts]) -> Message:
     """`Message.make`, with the codecs of an app: a message as a pull brings it.
 
     body: whatever can be published. attempt: 1 for the first. queue: where it was pulled from; None is queue 0 of
@@ -64,21 +49,10 @@ def make_message(
 
     Raises TypeError for a body that cannot be published, ValueError for an attempt below 1.
     """
-    payloads = PLAIN if app is None else declared_of(app).payloads
-    encoded, marks = payloads.encode(body, (properties or {}).get(CONTENT_TYPE))
-    return Message.make(
-        encoded,
-        topic=topic,
-        tag=tag,
-        keys=keys,
-        properties={**marks, **(properties or {})},
-        attempt=attempt,
-        queue=queue,
-        offset=offset,
-        message_id=message_id,
-        born_at=born_at,
-        stored_at=stored_at,
-    )
+    payloads, properties = PLAIN if app is None else declared_of(app).payloads, facts.get("properties") or {}
+    encoded, marks = payloads.encode(body, properties.get(CONTENT_TYPE))
+    facts["properties"] = {**marks, **properties}
+    return Message.make(encoded, **facts)
 
 
 Result = Done | Retry | Skip | DeadLetter | Pause

@@ -8,10 +8,9 @@ depends on the program and its seed alone.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import selectors
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from rocketapp.wire.message import MADE_MS
 
@@ -93,14 +92,3 @@ class VirtualClock:
 
     def now(self) -> float:
         return self.epoch + self._loop.time()
-
-
-def run_virtual(main: Callable[[], Coroutine[Any, Any, T]], *, limit: float = 86_400.0) -> T:
-    """Run a simulation to its end; fails when it takes more than `limit` virtual seconds."""
-
-    async def bounded() -> T:
-        async with asyncio.timeout(limit):
-            return await main()
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        return runner.run(bounded(), context=contextvars.copy_context())

@@ -251,25 +251,8 @@ class Connection:
         elif self._on_kept is not None and self._reader.waiting_bytes > _HALF_BYTES:
             self._on_kept(self)
             return
-        if self._backlog:
-            self._backlog.extend(commands)
-            return
-        self._serving = True
-        try:
-            for at, command in enumerate(commands):
-                if command.flag & _RESPONSE:
-                    self._answer(command)
-                else:
-                    self._serve_one(command)
-                    if self._paused and self._is_server:
-                        self._backlog.extend(commands[at + 1 :])
-                        break
-            if self._on_served is not None:
-                self._on_served()
-        finally:
-            self._serving = False
-        if self._out:
-            self._flush()
+        self._backlog.extend(commands)
+        self._serve_backlog()
 
     @property
     def has_answered(self) -> bool:
@@ -293,18 +276,28 @@ class Connection:
     def resume(self) -> None:
         self._paused = False
         self.room.set()
-        while self._backlog and not self._paused:
-            command = self._backlog.popleft()
-            if command.flag & _RESPONSE:
-                self._answer(command)
-            else:
-                self._serve_one(command)
-        if self._on_served is not None:
-            self._on_served()
+        self._serve_backlog()
         if not (self._paused or self.is_closed or self._stream is None):
             self._stream.resume_reading()
 
     # Inside.
+
+    def _serve_backlog(self) -> None:
+        """What has arrived, as long as a server's peer reads the replies; `resume` goes on."""
+        self._serving = True
+        try:
+            while self._backlog and not (self._paused and self._is_server):
+                command = self._backlog.popleft()
+                if command.flag & _RESPONSE:
+                    self._answer(command)
+                else:
+                    self._serve_one(command)
+            if self._on_served is not None:
+                self._on_served()
+        finally:
+            self._serving = False
+        if self._out:
+            self._flush()
 
     def _answer(self, response: Command) -> None:
         waiting = self._pending.pop(response.opaque, None)

@@ -10,7 +10,7 @@ import ipaddress
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import msgspec
 
@@ -65,6 +65,21 @@ MADE_MS = 1_795_000_000_000
 """When messages of `Message.make` were sent and stored if it is not told: where the testing kit's time begins."""
 _made = itertools.count(1)
 """Numbers the made messages that are given no id."""
+
+
+class MessageFacts(TypedDict, total=False):
+    """The keywords of `Message.make`."""
+
+    topic: str
+    tag: str | None
+    keys: str | Iterable[str]
+    properties: Mapping[str, str] | None
+    attempt: int
+    queue: MessageQueue | None
+    offset: int
+    message_id: str | None
+    born_at: datetime | None
+    stored_at: datetime | None
 
 
 class Message:

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.model.event import StoreReadOnly
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.message_id import parse_offset_id
@@ -33,6 +32,7 @@ from tests.faults.scenarios import Figures
 from tests.unit.broker.asking import Client, Running
 from tests.unit.broker.store.disk import Disk
 from tests.unit.broker.test_pop import Member, popped
+from tests.virtual import run_virtual
 
 ASYNC_LOSS = 0.5
 """Seconds of acknowledged messages that a loss of power may take where replies do not wait for the disk."""

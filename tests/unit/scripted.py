@@ -10,7 +10,6 @@ from typing import Any
 
 from rocketapp.model.event import Event
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryListening, MemoryNetwork
 from rocketapp.transport.stream import split_address
@@ -20,6 +19,7 @@ from rocketapp.wire.requests.clients import Heartbeat
 from rocketapp.wire.requests.routes import RouteRequest, encode_route
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from tests.random_network import RandomNetwork
+from tests.virtual import run_virtual
 
 Answer = Callable[[Command], Command | None]
 

@@ -22,7 +22,6 @@ from rocketapp.admin.replay import Replay, begin
 from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.producer.producer import Producer
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
@@ -32,6 +31,7 @@ from rocketapp.wire.requests.locks import LockBody
 from tests.unit.admin.stage import Stage, stage
 from tests.unit.broker.asking import Client
 from tests.unit.scripted import outcome
+from tests.virtual import run_virtual
 
 
 class KilledError(Exception):

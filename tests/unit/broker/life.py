@@ -19,10 +19,10 @@ from typing import Any
 from rocketapp.broker.broker import Pace
 from rocketapp.broker.store.files import File, Files, MemoryFiles
 from rocketapp.embedded.embedded import EmbeddedBroker
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Client, Running
 from tests.unit.broker.test_transactions import COMMIT, ROLLBACK, end, half
+from tests.virtual import run_virtual
 
 HOUR, DAY = 3600.0, 86_400.0
 QUEUES, TOPIC, GROUP = 4, "bills", "billing"

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from rocketapp.broker.replication import master_tables
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.life import DAY, HOUR, live
 from tests.unit.broker.replication.test_master_log import Node
 from tests.unit.broker.store.stores import SEGMENT, SetClock
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import eventually
+from tests.virtual import run_virtual
 
 DAYS = 10
 A_GROUP = 500

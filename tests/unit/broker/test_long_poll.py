@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rocketapp.broker.filtering import Filter
 from rocketapp.broker.long_poll import HeldRequest, LongPoll
 from rocketapp.errors import BrokerError
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.command import Command
 from tests.unit.scripted import FakeStream, in_virtual_time
+from tests.virtual import run_virtual
 
 Waiting = HeldRequest[int, str]
 

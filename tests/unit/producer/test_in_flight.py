@@ -13,11 +13,11 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import SendRefused
 from rocketapp.model.outgoing import Outgoing
 from rocketapp.producer.in_flight import InFlight
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from tests.unit.producer.producing import producing
 from tests.unit.scripted import Cluster, in_virtual_time, outcome
+from tests.virtual import run_virtual
 
 SEND = RequestCode.SEND_MESSAGE_V2
 

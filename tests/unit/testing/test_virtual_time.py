@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from rocketapp.testing.virtual_time import StandstillError, run_virtual
+from rocketapp.testing.virtual_time import StandstillError
+from tests.virtual import run_virtual
 
 
 def test_an_hour_passes_at_once_and_timers_fire_in_their_order() -> None:

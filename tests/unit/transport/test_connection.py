@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.errors import ConnectionLostError, RequestTimeoutError
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.transport import connection as module
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.memory import MemoryNetwork
@@ -18,6 +17,7 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.frame import FrameReader, encode
 from tests.random_network import RandomNetwork
 from tests.unit.scripted import FakeStream, ScriptedServer, eventually, in_virtual_time, ok, outcome
+from tests.virtual import run_virtual
 
 ADDRESS = "10.0.0.1:10911"
 

@@ -15,12 +15,12 @@ from rocketapp.consumer.modes.by_offset import ByOffset
 from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
+from tests.virtual import run_virtual
 
 
 class Dropped(ByOffset):

@@ -17,13 +17,14 @@ from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Park
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.testing.virtual_time import VirtualClock, run_virtual
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, mode_context, opened
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
+from tests.virtual import run_virtual
 
 OTHER = MessageQueue("topic", "broker-a", 1)
 

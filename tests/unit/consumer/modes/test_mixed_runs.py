@@ -11,13 +11,13 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.delivery import Mode
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, mode_context, opened
 from tests.unit.consumer.modes.test_concurrent import dropping
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually
+from tests.virtual import run_virtual
 
 OTHER, THIRD = MessageQueue("topic", "broker-a", 1), MessageQueue("topic", "broker-a", 2)
 MODES: dict[str, dict[str, Any]] = {"concurrent": {}, "keyed": {"order_by": lambda message: message.offset}}

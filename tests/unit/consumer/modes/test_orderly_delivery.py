@@ -15,13 +15,13 @@ from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
+from tests.virtual import run_virtual
 
 RETRIES = 2
 

@@ -10,11 +10,12 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.testing.virtual_time import VirtualClock, run_virtual
+from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
+from tests.virtual import run_virtual
 
 SLOTS = 1000
 """Slots at the front of a journal that are looked at."""

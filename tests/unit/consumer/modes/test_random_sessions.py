@@ -18,13 +18,13 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import Park, Retry
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.testing.virtual_time import run_virtual
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import subscription
 from tests.unit.consumer.modes.contexts import ScriptedLock, under
 from tests.unit.consumer.modes.test_ends import mode_of
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.consumer.test_quarantine import journal_with
+from tests.virtual import run_virtual
 
 KEYS = 5
 """Messages whose offsets differ by a multiple of it have the same key."""
