@@ -71,25 +71,16 @@ def flush() -> None:
     say("", end="", flush=True)
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Print rows under a header. Numbers stand to the right; None is an empty cell."""
-    say("\n".join(table_lines(header, rows)))
-
-
-def print_items(columns: Sequence[Column], items: Iterable[Any]) -> None:
+def item_lines(columns: Sequence[Column], items: Iterable[Any]) -> list[str]:
     """A table with a row for each item."""
     shown = [column for column in columns if column.head is not None]
     heads = [column.head or "" for column in shown]
-    print_table(heads, [[column.of(item) for column in shown] for item in items])
+    return table_lines(heads, [[column.of(item) for column in shown] for item in items])
 
 
-def show_items(columns: Sequence[Column], items: Iterable[Any], *, as_json: bool) -> int:
+def show_items(columns: Sequence[Column], items: Sequence[Any], *, as_json: bool) -> int:
     """All that a command says: one document, or a table. Returns its exit code."""
-    if as_json:
-        print_json(items_as_json(columns, items))
-    else:
-        print_items(columns, items)
-    return DONE
+    return show(items_as_json(columns, items), item_lines(columns, items), as_json=as_json)
 
 
 def show(document: Any, lines: Iterable[str], *, as_json: bool) -> int:
@@ -108,7 +99,7 @@ def items_as_json(columns: Sequence[Column], items: Iterable[Any]) -> list[dict[
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """The header and a line for each row."""
+    """The header and a line for each row. Numbers stand to the right; None is an empty cell."""
     cells = [list(header), *([printable("" if cell is None else str(cell)) for cell in row] for row in rows)]
     numbers = [all(isinstance(row[at], int | None) for row in rows) and bool(rows) for at in range(len(header))]
     widths = [max(places(row[at]) for row in cells) for at in range(len(header))]

@@ -92,11 +92,13 @@ def outcome_of(call: Callable[[], str]) -> tuple[int, str]:
         return 503, str(error)
 
 
-def html(page: str, status: int = 200) -> Response:
-    """Where probes and metrics alone are asked for, nothing of the pages is imported."""
+def html(page: str, status: int = 200, *, policy: str = "") -> Response:
+    """Where probes and metrics alone are asked for, nothing of the pages is imported. `policy`: of its contents; empty
+    is that of the pages here.
+    """
     from rocketapp.operate.parts import CONTENT_POLICY
 
-    headers = {"Content-Security-Policy": CONTENT_POLICY, "Referrer-Policy": "same-origin"}
+    headers = {"Content-Security-Policy": policy or CONTENT_POLICY, "Referrer-Policy": "same-origin"}
     body = page.encode("utf-8", "replace")
     return Response(status=status, body=body, content_type="text/html; charset=utf-8", headers=headers)
 

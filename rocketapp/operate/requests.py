@@ -102,9 +102,7 @@ def _docs(desk: Desk) -> Response:
     from rocketapp.asyncapi.page import CONTENT_POLICY as OF_DOCS
     from rocketapp.asyncapi.page import page_of
 
-    body = page_of(msgspec.json.decode(described.body)).encode()
-    headers = {"Content-Security-Policy": OF_DOCS}
-    return Response(status=200, body=body, content_type="text/html; charset=utf-8", headers=headers)
+    return html(page_of(msgspec.json.decode(described.body)), policy=OF_DOCS)
 
 
 def _asyncapi(desk: Desk) -> Response:

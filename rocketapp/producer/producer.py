@@ -110,7 +110,7 @@ class Producer:
             from rocketapp.producer.requests import Requests
 
             most = self._max_inflated_bytes
-            self._requests = Requests(self._client, random=self._random, max_inflated_bytes=most)
+            self._requests = Requests(self._client, self._targets, random=self._random, max_inflated_bytes=most)
         return self._requests
 
     @property
@@ -132,8 +132,6 @@ class Producer:
     async def stop(self) -> None:
         await self._attempts.stop()
         await self.transactions.stop()
-        if self._requests is not None:
-            self._requests.stop()
         if self._tracing is not None:
             await self._tracing.stop()
         if self._sender_of_traces is not None:

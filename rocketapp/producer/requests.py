@@ -16,6 +16,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.errors import NoReply, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.route import MASTER_ID, TopicRoute
+from rocketapp.producer.targets import Targets
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -49,19 +50,12 @@ class AwaitedReply:
 class Requests:
     """The requests of one client that wait."""
 
-    def __init__(self, client: ClientInstance, *, random: Random, max_inflated_bytes: int) -> None:
-        self._client, self._observe, self._random = client, client.observe, random
+    def __init__(self, client: ClientInstance, targets: Targets, *, random: Random, max_inflated_bytes: int) -> None:
+        self._client, self._targets, self._observe, self._random = client, targets, client.observe, random
         self._max_inflated_bytes = max_inflated_bytes
         self._waiting: dict[str, asyncio.Future[Message]] = {}
-        self._watched: set[str] = set()
         self._unreached: set[str] = set()
         """Brokers that a request has waited for in vain: while they are away no other one waits for them."""
-
-    def stop(self) -> None:
-        """Take no more replies."""
-        for topic in self._watched:
-            self._client.routes.unwatch(topic)
-        self._watched.clear()
 
     @contextmanager
     def waiting(self, topic: str, *, timeout: float, deadline: float) -> Iterator[AwaitedReply]:
@@ -108,9 +102,7 @@ class Requests:
             self._unreached.update(each for each in missing if not self._client.living_connection(each))
 
     async def _route(self, topic: str) -> TopicRoute | None:
-        if topic not in self._watched:
-            self._watched.add(topic)
-            self._client.routes.watch(topic)
+        self._targets.watch(topic)
         # Every request waits for it, not the first one alone: a reply may come before the others are connected.
         return self._client.routes.get(topic) or await self._client.routes.fetch(topic)
 

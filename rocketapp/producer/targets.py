@@ -56,6 +56,12 @@ class Targets:
         self._creating.pop(topic, None)
         self._client.routes.refresh_soon(topic)
 
+    def watch(self, topic: str) -> None:
+        """Have its route kept fresh, until `release`."""
+        if topic not in self._watched:
+            self._watched.add(topic)
+            self._client.routes.watch(topic)
+
     def release(self) -> None:
         """Nothing will be sent any more."""
         for topic in self._watched:
@@ -72,9 +78,7 @@ class Targets:
 
     async def _find(self, topic: str) -> list[MessageQueue]:
         routes = self._client.routes
-        if topic not in self._watched:
-            self._watched.add(topic)
-            routes.watch(topic)
+        self.watch(topic)
         route = await routes.fetch(topic)
         if route is not None:
             if queues := self.known(topic):

@@ -17,8 +17,8 @@ from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
 from rocketapp.hooks.answers import PublishCall
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.following import Following, Reading
-from rocketapp.scripts.reading import AsMember, ReadOptions, Wanted, log, tell, wanted_of
+from rocketapp.scripts.following import Following, Reading, Wanted
+from rocketapp.scripts.reading import AsMember, ReadOptions, log, tell, wanted_of
 from rocketapp.tasks import scope
 from rocketapp.transport.tcp import dial_tcp
 from rocketapp.transport.web import shown_url
@@ -174,10 +174,7 @@ class _Run:
     def reading(self, wanted: Wanted) -> Reading:
         """Raises SetupError for a group that this client reads in already: a member subscribes once."""
         if wanted.group is None:
-            topic, tags, start, say = wanted.topic, wanted.tags, wanted.start, log.warning
-            return Following(
-                self.client, self._settings, topic, tags, start=start, observe=tell, say=say, idle=wanted.idle
-            )
+            return Following(self.client, self._settings, wanted, observe=tell, say=log.warning)
         if wanted.group in self.readings.values():
             raise SetupError(
                 wanted.place, f"messages: this client is in group {wanted.group} already: make another one"

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import datetime
 from random import Random
+from typing import NamedTuple
 
 from rocketapp.app.settings import Settings
 from rocketapp.client.calls import offsets, pull
@@ -69,6 +70,21 @@ class Reading(ABC):
         """Pull no more. May be called again."""
 
 
+class Wanted(NamedTuple):
+    """What is to be read, checked."""
+
+    topic: str
+    expression: str
+    tags: frozenset[str]
+    """Empty for all."""
+    start: Start
+    """Of the queues that are there at first; later ones are read whole."""
+    idle: float | None
+    group: str | None
+    place: str
+    """`file:line` of the call."""
+
+
 class Following(Reading):
     """Every queue of one topic, followed at once: outside of any group, nothing is committed."""
 
@@ -76,22 +92,17 @@ class Following(Reading):
         self,
         client: ClientInstance,
         settings: Settings,
-        topic: str,
-        tags: frozenset[str],
+        wanted: Wanted,
         *,
-        start: Start,
         observe: Observe,
         say: Callable[[str], None],
-        idle: float | None = None,
     ) -> None:
-        """`tags`: empty for all. `start`: in the queues that are there at first; later ones are read whole. `say`: is
-        told, in one line, what keeps it from going on.
-        """
-        super().__init__(idle)
+        """`say`: is told, in one line, what keeps it from going on."""
+        super().__init__(wanted.idle)
         self._random, self._say = Random(), say
-        self._client, self._topic, self._tags, self._start = client, topic, tags, start
+        self._client, self._topic, self._tags, self._start = client, wanted.topic, wanted.tags, wanted.start
         self._config = settings.consumer
-        self._expression = " || ".join(sorted(tags)) or "*"
+        self._expression = " || ".join(sorted(wanted.tags)) or "*"
         self._max_inflated_bytes = settings.client.max_inflated_bytes
         self._now = asyncio.get_running_loop().time
         self._tasks = Tasks(observe)

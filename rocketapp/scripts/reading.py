@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from rocketapp.app.declare.options import option_problem, options_given, tags_said, topic_name_problem
 from rocketapp.app.run.extensions import named
@@ -21,7 +21,7 @@ from rocketapp.errors import SetupError
 from rocketapp.model.event import Event, LoopFailed, QueueBlocked, SubscriptionsDiffer, TopicMissing
 from rocketapp.model.subscription import ALL_TAGS, Start, Subscription, SubscriptionData
 from rocketapp.producer.producer import Producer
-from rocketapp.scripts.following import Reading
+from rocketapp.scripts.following import Reading, Wanted
 from rocketapp.wire.record import Message
 
 log: logging.Logger = logging.getLogger("rocketapp.client")
@@ -39,19 +39,6 @@ class ReadOptions(TypedDict, total=False):
     """Seconds without a message after which the loop ends; None (default) goes on for ever."""
     group: str | None
     """The consumer group that reads; None (default): no group takes part, and nothing is committed."""
-
-
-class Wanted(NamedTuple):
-    """What is to be read, checked."""
-
-    topic: str
-    expression: str
-    tags: frozenset[str]
-    start: Start
-    idle: float | None
-    group: str | None
-    place: str
-    """`file:line` of the call."""
 
 
 def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:

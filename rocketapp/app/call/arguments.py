@@ -433,7 +433,7 @@ def _call_of(function: Call, parts: list[Part], is_async: bool) -> Call:
 def _getter(argument: Argument, subscription: Subscription, publishing: Publishing, decisions: Decisions | None) -> Get:
     """Message -> the value of one argument."""
     if argument.kind is Kind.MESSAGE:
-        return _itself
+        return lambda message: message
     if argument.kind is Kind.CONTEXT:
         return context_of(subscription, publishing, decisions)
     if argument.kind is Kind.PUBLISHER:
@@ -445,10 +445,6 @@ def _getter(argument: Argument, subscription: Subscription, publishing: Publishi
         provide, place = checked(argument.name, argument.provide, subscription), subscription.place
         return getter(argument.name, provide, is_async=subscription.is_async, place=place, loop=publishing.loop)
     return _payload(argument, subscription)
-
-
-def _itself(message: Any) -> Any:
-    return message
 
 
 def _payload(argument: Argument, subscription: Subscription, then: Callable[[Any], Any] | None = None) -> Get:

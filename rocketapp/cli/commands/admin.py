@@ -22,19 +22,9 @@ from rocketapp.admin.groups import (
 from rocketapp.admin.offsets import Plan, QueueOffset, Target, apply, plan_reset, show_offsets
 from rocketapp.admin.topics import ListedTopic, ShownTopic, create_topic, list_topics, show_topic
 from rocketapp.cli.cluster import ask_cluster, json_time, local_time
-from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.cli.failure import FAILED, CommandError
 from rocketapp.cli.options import GROUP, TOPIC, cluster_options
-from rocketapp.cli.output import (
-    Column,
-    counted,
-    items_as_json,
-    print_items,
-    print_json,
-    print_table,
-    say,
-    show,
-    show_items,
-)
+from rocketapp.cli.output import Column, counted, item_lines, items_as_json, show, show_items, table_lines
 from rocketapp.errors import did_you_mean
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
@@ -110,16 +100,13 @@ def topic_commands() -> None:
 def list_topics_command(*, every: bool, as_json: bool) -> int:
     """Show the topics, with their queues on each broker."""
     found = ask_cluster(lambda cluster: list_topics(cluster, every=every))
-    if as_json:
-        print_json([_listed_topic(topic) for topic in found])
-        return DONE
     rows = [
         (topic.name, topic.kind, data.broker_name, data.read_queues, data.write_queues, _perm(data.perm))
         for topic in found
         for data in topic.brokers
     ]
-    print_table(("TOPIC", "KIND", "BROKER", "READ QUEUES", "WRITE QUEUES", "MAY BE"), rows)
-    return DONE
+    lines = table_lines(("TOPIC", "KIND", "BROKER", "READ QUEUES", "WRITE QUEUES", "MAY BE"), rows)
+    return show([_listed_topic(topic) for topic in found], lines, as_json=as_json)
 
 
 @topic_commands.command("show", epilog="Example: rocketapp topic show orders")
@@ -128,16 +115,13 @@ def list_topics_command(*, every: bool, as_json: bool) -> int:
 def show_topic_command(*, topic: str, as_json: bool) -> int:
     """Show the queues of TOPIC, and the groups that consume it."""
     found = ask_cluster(lambda cluster: show_topic(cluster, topic))
-    if as_json:
-        print_json(_topic_as_json(found))
-        return DONE
+    lines = []
     for name, config in found.configs.items():
         order = ", orderly" if config.order else ""
         queues = f"{config.read_queues} queues to read, {config.write_queues} to write"
-        say(f"{found.name} on {name}: {found.kind}, {queues}, may be {_perm(config.perm)}{order}")
-    say(f"groups: {', '.join(found.groups) or 'none'}")
-    print_items(HELD, found.offsets.items())
-    return DONE
+        lines.append(f"{found.name} on {name}: {found.kind}, {queues}, may be {_perm(config.perm)}{order}")
+    lines += [f"groups: {', '.join(found.groups) or 'none'}", *item_lines(HELD, found.offsets.items())]
+    return show(_topic_as_json(found), lines, as_json=as_json)
 
 
 @topic_commands.command("create", epilog="Example: rocketapp topic create orders --queues 16")
@@ -220,23 +204,21 @@ def create_group_command(*, group: str, as_json: bool) -> int:
 def show_group_command(*, group: str, as_json: bool) -> int:
     """Show the members of GROUP, what it subscribes, and its lag."""
     found = ask_cluster(lambda cluster: show_group(cluster, group))
-    if as_json:
-        print_json(_group_as_json(found))
-        return DONE
     model = f", {found.message_model.lower()}" if found.message_model else ""
     lag = "each keeps its own offsets" if found.lag is None else f"lag {found.lag}"
-    say(f"group {found.name}: {counted(len(found.members), 'member')}{model}, {lag}")
+    lines = [f"group {found.name}: {counted(len(found.members), 'member')}{model}, {lag}"]
     if found.members:
-        print_items(MEMBERS, _members(found))
+        lines += item_lines(MEMBERS, _members(found))
     if found.differ:
-        say("the members subscribe differently: a roll-out that is not over, or messages are lost between them")
-    if found.subscriptions:
-        print_table(
-            ("TOPIC, AS BROKERS KNOW IT", "TAGS"), [(data.topic, data.expression) for data in found.subscriptions]
+        lines.append(
+            "the members subscribe differently: a roll-out that is not over, or messages are lost between them"
         )
+    if found.subscriptions:
+        rows = [(data.topic, data.expression) for data in found.subscriptions]
+        lines += table_lines(("TOPIC, AS BROKERS KNOW IT", "TAGS"), rows)
     if offsets := _offsets(found):
-        print_items(CONSUMED, offsets)
-    return DONE
+        lines += item_lines(CONSUMED, offsets)
+    return show(_group_as_json(found), lines, as_json=as_json)
 
 
 def _group_as_json(group: ShownGroup) -> dict[str, Any]:
@@ -318,15 +300,12 @@ def reset_offsets_command(
         return plan, did_you_mean(group, await group_names(cluster)) if is_new else ""
 
     plan, near = ask_cluster(reset)
-    if as_json:
-        print_json(_planned(plan, dry_run=dry_run))
-        return DONE
-    print_items(MOVES, plan.moves)
+    lines = item_lines(MOVES, plan.moves)
     if near:
-        say(f"group {group} had committed nothing in {topic}{near}")
+        lines.append(f"group {group} had committed nothing in {topic}{near}")
     live = f"; it has {counted(len(plan.members), 'live member')}" if plan.members else ""
-    say(f"nothing was set: --dry-run{live}" if dry_run else f"group {group} goes on there")
-    return DONE
+    lines.append(f"nothing was set: --dry-run{live}" if dry_run else f"group {group} goes on there")
+    return show(_planned(plan, dry_run=dry_run), lines, as_json=as_json)
 
 
 def parse_target(text: str) -> Target:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -16,7 +16,7 @@ from rocketapp.cli.cluster import clusters_of, connected
 from rocketapp.cli.failure import DONE, FAILED
 from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.options import app_command, json_option, name_server_option
-from rocketapp.cli.output import counted, print_json, print_table, say
+from rocketapp.cli.output import counted, show, table_lines
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription, SubscriptionData
 
@@ -31,10 +31,7 @@ def command(*, app: RocketApp, settings: Settings, as_json: bool) -> int:
     be loaded or the cluster is not reached.
     """
     found = run_in_loop(_check(app, settings, subscriptions_of(app, settings)), "asyncio")
-    if as_json:
-        print_json([_document(cluster, one) for cluster, one in found])
-    else:
-        _show(found)
+    show([_document(cluster, one) for cluster, one in found], _lines(found), as_json=as_json)
     return DONE if all(one.is_alike for _, one in found) else FAILED
 
 
@@ -58,18 +55,18 @@ def _wants(subscriptions: Sequence[Subscription]) -> dict[str, dict[str, Subscri
     return {group: {topic: union_of(same) for topic, same in topics.items()} for group, topics in groups.items()}
 
 
-def _show(found: Sequence[tuple[str, CheckedGroup]]) -> None:
+def _lines(found: Sequence[tuple[str, CheckedGroup]]) -> Iterator[str]:
     if not found:
-        say("nothing is subscribed")
+        yield "nothing is subscribed"
     for cluster, one in found:
-        say(headline(cluster, one))
+        yield headline(cluster, one)
         if one.differences:
             rows = [(each.client_id, each.topic, each.theirs or "-", each.ours or "-") for each in one.differences]
-            print_table(("MEMBER", "TOPIC", "SUBSCRIBES", "THIS APP"), rows)
+            yield from table_lines(("MEMBER", "TOPIC", "SUBSCRIBES", "THIS APP"), rows)
         for client_id in one.not_asked:
-            say(f"member {client_id} does not say what it subscribes")
+            yield f"member {client_id} does not say what it subscribes"
         for topic in one.missing:
-            say(f"topic {topic} does not exist: it is consumed as soon as it is created")
+            yield f"topic {topic} does not exist: it is consumed as soon as it is created"
 
 
 def headline(cluster: str, one: CheckedGroup) -> str:

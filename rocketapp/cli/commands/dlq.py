@@ -29,7 +29,7 @@ from rocketapp.cli.options import (
     refuse_empty,
     settings_here,
 )
-from rocketapp.cli.output import Column, counted, print_json, print_table, printable, say, show, show_items
+from rocketapp.cli.output import Column, counted, printable, show, show_items, table_lines
 from rocketapp.cli.processes.answers import told
 from rocketapp.cli.replays import GroupReplay, found_letter
 from rocketapp.cli.settings import subscriptions_of
@@ -65,18 +65,13 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
         return found, "" if found else did_you_mean(group, await groups_with(cluster))
 
     found, near = ask_cluster(look)
-    if as_json:
-        print_json([_shown(one) for one in found])
-        return DONE
-    if not found:
-        say(f"group {group} has no dead letters{near}")
-        return DONE
     rows = [
         (one.place, local_time(one.message.stored_ms), one.topic, one.message.message_id, one.attempts, one.reason)
         for one in found
     ]
-    print_table(("PLACE", "DEAD SINCE", "TOPIC", "MESSAGE ID", "ATTEMPTS", "REASON"), rows)
-    return DONE
+    lines = table_lines(("PLACE", "DEAD SINCE", "TOPIC", "MESSAGE ID", "ATTEMPTS", "REASON"), rows)
+    lines = lines if found else [f"group {group} has no dead letters{near}"]
+    return show([_shown(one) for one in found], lines, as_json=as_json)
 
 
 @command.command("show", epilog="Example: rocketapp dlq show billing broker-a:0:17")

@@ -10,6 +10,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.scripts.following import Following
+from rocketapp.scripts.reading import wanted_of
 from rocketapp.wire.codes import RequestCode
 from tests.unit.scripted import Cluster, Events, eventually, in_virtual_time, refuse
 
@@ -30,7 +31,8 @@ async def test_a_first_look_that_fails_does_not_move_the_begin() -> None:
     cluster.add_topic("t", queues=1)
     cluster.brokers[0].answers[RequestCode.GET_MIN_OFFSET] = refuse(1)
     cluster.brokers[0].answers[RequestCode.GET_MAX_OFFSET] = refuse(1)
-    following = Following(client, Settings(), "t", frozenset(), start="last", observe=Events(), say=said.append)
+    wanted = wanted_of("t", {}, "here")
+    following = Following(client, Settings(), wanted, observe=Events(), say=said.append)
     await following.start()
     await asyncio.sleep(5)
     assert len(said) == 1 and "starting: trying again" in said[0]
