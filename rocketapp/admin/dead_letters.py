@@ -12,31 +12,15 @@ from rocketapp.admin.messages import limits, read
 from rocketapp.errors import NoRouteError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX, dlq_topic, retry_topic
+from rocketapp.state.redelivery import NO_DELAY, REASONS
 from rocketapp.wire import properties as names
 from rocketapp.wire.record import Message
 
 MARK = "rocketapp.replayed_from"
 """The property of a replayed message: the topic and place of its dead letter."""
 _NOT_AGAIN = frozenset(
-    {
-        names.DELAY,
-        names.REAL_TOPIC,
-        names.REAL_QID,
-        names.TRAN_MSG,
-        names.RECONSUME_TIME,
-        names.MAX_RECONSUME_TIMES,
-        names.TIMER_DELAY_SEC,
-        names.TIMER_DELAY_MS,
-        names.TIMER_DELIVER_MS,
-        "MIN_OFFSET",
-        "MAX_OFFSET",
-        "CONSUME_START_TIME",
-        "rocketapp.handler",
-        "rocketapp.exception",
-        "rocketapp.reason",
-        "rocketapp.attempts",
-        "rocketapp.app_version",
-    }
+    {*NO_DELAY, *REASONS, names.RECONSUME_TIME, names.MAX_RECONSUME_TIMES}
+    | {"MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME"}
 )
 """Properties that tell of the failure or would delay the message."""
 

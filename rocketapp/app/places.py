@@ -23,9 +23,7 @@ def place_of_call() -> str:
 
 def plain_function(function: Callable[..., Any]) -> Any:
     """The function with code behind partials, methods, callable objects and decorators that tell."""
-    seen = 0
-    while seen < 100:
-        seen += 1
+    for _ in range(100):
         if isinstance(function, functools.partial):
             function = function.func
         elif isinstance(function, staticmethod) or inspect.ismethod(function):

@@ -23,11 +23,9 @@ from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.options import SILENT, settings_here
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
-from rocketapp.config.producer import ProducerConfig
 from rocketapp.embedded.running import find_serving
 from rocketapp.errors import ConfigError, KeysRefused, RocketAppError
 from rocketapp.model.subscription import Subscription
-from rocketapp.producer.producer import Producer
 from rocketapp.transport.tcp import dial_tcp
 
 if TYPE_CHECKING:
@@ -95,12 +93,6 @@ def client_here(producer_group: str = "") -> Iterator[SyncClient]:
         with _connecting():
             client = entered.enter_context(SyncClient(name_server, settings=tables))
         yield client
-
-
-def producer_of(client: ClientInstance, config: ProducerConfig, group: str) -> Producer:
-    """A producer of the command's own; `group` is the name under which brokers know it."""
-    clock, chance = SystemClock(), random.Random()
-    return Producer(client=client, config=config, group=group, clock=clock, random=chance)
 
 
 def clusters_of(

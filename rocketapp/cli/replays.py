@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -14,8 +15,9 @@ from rocketapp.admin.dead_letters import StoredDeadLetter, find, groups_with
 from rocketapp.admin.replay import Replay, begin
 from rocketapp.admin.replay_state import ReplayState, StateFile
 from rocketapp.app.settings import EMBEDDED, Settings
-from rocketapp.cli.cluster import producer_of, run_on
+from rocketapp.cli.cluster import run_on
 from rocketapp.cli.failure import FAILED, CommandError
+from rocketapp.clock import SystemClock
 from rocketapp.errors import RocketAppError, did_you_mean
 from rocketapp.producer.producer import Producer
 
@@ -102,7 +104,8 @@ class GroupReplay:
     @contextlib.asynccontextmanager
     async def _sending(self, cluster: AdminCluster) -> AsyncIterator[Producer]:
         """A producer without retries."""
-        producer = producer_of(cluster.client, replace(self._settings.producer, retries=0), PRODUCER_GROUP)
+        config, clock, chance = replace(self._settings.producer, retries=0), SystemClock(), random.Random()
+        producer = Producer(client=cluster.client, config=config, group=PRODUCER_GROUP, clock=clock, random=chance)
         await producer.start()
         try:
             yield producer

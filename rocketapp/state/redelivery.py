@@ -29,8 +29,10 @@ FIRST_LEVEL = 3
 
 LONGEST_TEXT = 500
 """Most characters of a reason that are kept."""
-_NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
+NO_DELAY = ("DELAY", "REAL_TOPIC", "REAL_QID", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TRAN_MSG")
 """Properties that would make a broker delay a copy, or treat it as half a transaction."""
+REASONS = tuple(f"rocketapp.{name}" for name in ("handler", "exception", "reason", "attempts", "app_version"))
+"""Properties of a dead letter that say what became of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ def clean(text: str) -> str:
 
 
 def _copied(origin: Origin) -> dict[str, str]:
-    properties = {name: value for name, value in origin.properties.items() if name not in _NO_DELAY}
+    properties = {name: value for name, value in origin.properties.items() if name not in NO_DELAY}
     properties.setdefault("ORIGIN_MESSAGE_ID", origin.message_id)
     # Also when the property is there: a retried message keeps the first topic, which is `origin.topic`.
     properties["RETRY_TOPIC"] = origin.topic

@@ -89,16 +89,7 @@ class Message:
     """
 
     __slots__ = ("_facts", "_head", "_properties", "_topic", "body", "offset", "queue", "raw_properties", "size")
-    _kept: ClassVar[tuple[str, ...]] = (
-        "_facts",
-        "_head",
-        "_topic",
-        "body",
-        "offset",
-        "queue",
-        "raw_properties",
-        "size",
-    )
+    _kept: ClassVar[tuple[str, ...]] = tuple(name for name in __slots__ if name != "_properties")
     """The attributes that are pickled; some of them may be unset."""
 
     _facts: Fixed | None

@@ -117,16 +117,19 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
     return _followed(call, send if is_async else send_sync, is_async=is_async)
 
 
-def _followed(call: Call, follow: Callable[[Any, Any], Any], *, is_async: bool) -> Call:
-    """`call`; a value that it returns, and that is no outcome, is what `follow(message, value)` makes of it."""
+def _followed(call: Call, follow: Callable[[Any, Any], Any], *, is_async: bool, mark: bytes = b"") -> Call:
+    """`call`; a value that it returns, and that is no outcome, is what `follow(message, value)` makes of it.
+
+    mark: only for messages that have this in their properties; empty is in all of them.
+    """
 
     async def one_async(message: Any) -> Any:
         value = await call(message)
-        return await follow(message, value) if is_plain(value) else value
+        return await follow(message, value) if is_plain(value) and mark in message.raw_properties else value
 
     def one(message: Any) -> Any:
         value = call(message)
-        return follow(message, value) if is_plain(value) else value
+        return follow(message, value) if is_plain(value) and mark in message.raw_properties else value
 
     return one_async if is_async else one
 
@@ -223,21 +226,15 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     A reply that is lost is logged, and fails nothing: the effect is there, and the one that asked may be gone.
     """
 
-    async def reply(message: Any, value: Any) -> Any:
-        if _MARK not in message.raw_properties:
-            return value
+    async def reply(message: Any, value: Any) -> None:
         with _may_be_lost(message):
             await publishing.reply(message, value)
-        return None
 
-    def reply_sync(message: Any, value: Any) -> Any:
-        if _MARK not in message.raw_properties:
-            return value
+    def reply_sync(message: Any, value: Any) -> None:
         with _may_be_lost(message):
             publishing.reply_sync(message, value)
-        return None
 
-    return _followed(call, reply if is_async else reply_sync, is_async=is_async)
+    return _followed(call, reply if is_async else reply_sync, is_async=is_async, mark=_MARK)
 
 
 @contextmanager
