@@ -26,8 +26,8 @@ from rocketapp.model.snapshot import AppSnapshot, GroupSnapshot, HandlerSnapshot
 T = TypeVar("T")
 Kind = Literal["counter", "gauge"]
 Labels = Mapping[str, str]
-Rows = tuple[tuple[str, Kind, str, str, Callable[[T], float | None]], ...]
-"""Figures of the same things: the end of the name, kind, unit, meaning, and how it is read of one of them."""
+Rows = tuple[tuple[str, str, str, Callable[[T], float | None]], ...]
+"""Figures of one kind: the end of the name, unit, meaning, and how it is read of one handler, group or queue."""
 
 _LEASES: tuple[LeaseState, ...] = ("wanted", "held", "uncertain")
 
@@ -46,53 +46,35 @@ def _of(group: GroupSnapshot) -> dict[str, str]:
 
 
 _HANDLERS: Rows[HandlerSnapshot] = (
-    ("done", "counter", "{message}", "Messages that a handler finished.", lambda one: one.stats.handled),
-    ("retries", "counter", "{message}", "Failed attempts that are tried again.", lambda one: one.stats.retried),
-    ("dead_letters", "counter", "{message}", "Messages that became dead letters.", lambda one: one.stats.dead_lettered),
-    (
-        "dropped",
-        "counter",
-        "{message}",
-        "Failed messages that a broadcast group dropped.",
-        lambda one: one.stats.dropped,
-    ),
-    ("filtered", "counter", "{message}", "Messages done that a filter refused.", lambda one: one.stats.filtered),
-    (
-        "slow",
-        "counter",
-        "{call}",
-        "Calls of a handler that ran for longer than consumer.handler_warning.",
-        lambda one: one.slow,
-    ),
+    ("done", "{message}", "Messages that a handler finished.", lambda one: one.stats.handled),
+    ("retries", "{message}", "Failed attempts that are tried again.", lambda one: one.stats.retried),
+    ("dead_letters", "{message}", "Messages that became dead letters.", lambda one: one.stats.dead_lettered),
+    ("dropped", "{message}", "Failed messages that a broadcast group dropped.", lambda one: one.stats.dropped),
+    ("filtered", "{message}", "Messages done that a filter refused.", lambda one: one.stats.filtered),
+    ("slow", "{call}", "Calls of a handler that ran for longer than consumer.handler_warning.", lambda one: one.slow),
 )
-_GROUPS: Rows[GroupSnapshot] = (
+_WORK_OF_GROUPS: Rows[GroupSnapshot] = (
     (
         "forwarded",
-        "counter",
         "{message}",
         "Messages that no handler here takes and another member has done.",
         lambda one: one.forwarded,
     ),
-    ("pulls", "counter", "{pull}", "Pulls that brokers have answered.", lambda one: one.pulls),
-    ("members", "gauge", "{member}", "Members of the group, as this one knows them.", lambda one: one.members),
-    ("queues", "gauge", "{queue}", "Queues that this member owns.", lambda one: len(one.queues)),
-    (
-        "queues_blocked",
-        "gauge",
-        "{queue}",
-        "Owned queues that make no progress.",
-        lambda one: sum(bool(queue.blocked) for queue in one.queues),
-    ),
+    ("pulls", "{pull}", "Pulls that brokers have answered.", lambda one: one.pulls),
+)
+_GROUPS: Rows[GroupSnapshot] = (
+    ("members", "{member}", "Members of the group, as this one knows them.", lambda one: one.members),
+    ("queues", "{queue}", "Queues that this member owns.", lambda one: len(one.queues)),
+    ("queues_blocked", "{queue}", "Owned queues that make no progress.", lambda one: len(one.blocked)),
 )
 _QUEUES: Rows[QueueSnapshot] = (
     (
         "lag",
-        "gauge",
         "{message}",
         "Messages of the queue that the group has not finished, when the broker last answered a pull.",
         lambda one: one.lag,
     ),
-    ("unfinished", "gauge", "{message}", "Messages that were pulled and are not finished.", lambda one: one.unfinished),
+    ("unfinished", "{message}", "Messages that were pulled and are not finished.", lambda one: one.unfinished),
 )
 
 
@@ -108,15 +90,16 @@ def _own(app: AppSnapshot) -> Iterator[Metric]:
         for labels, group in groups
         for state in _LEASES
     ]
-    yield from _of_each("handler", _HANDLERS, handlers)
+    yield from _of_each("handler", "counter", _HANDLERS, handlers)
     meaning = "Messages whose tag no handler of the group takes."
     yield Metric(
         name="rocketapp.group.unmatched", kind="counter", unit="{message}", meaning=meaning, samples=tuple(unmatched)
     )
-    yield from _of_each("group", _GROUPS, groups)
+    yield from _of_each("group", "counter", _WORK_OF_GROUPS, groups)
+    yield from _of_each("group", "gauge", _GROUPS, groups)
     meaning = "Locks of orderly queues, by state."
     yield Metric(name="rocketapp.group.leases", kind="gauge", unit="{queue}", meaning=meaning, samples=tuple(leases))
-    yield from _of_each("queue", _QUEUES, queues)
+    yield from _of_each("queue", "gauge", _QUEUES, queues)
     for name, meaning, count in (
         ("usage", "Bytes of pulled messages that are not finished.", app.cache_bytes),
         ("limit", "The most that may be pulled ahead: consumer.cache_max_bytes.", app.cache_limit_bytes),
@@ -124,9 +107,9 @@ def _own(app: AppSnapshot) -> Iterator[Metric]:
         yield Metric(name=f"rocketapp.cache.{name}", kind="gauge", unit="By", meaning=meaning, samples=(({}, count),))
 
 
-def _of_each(prefix: str, rows: Rows[T], found: Sequence[tuple[Labels, T]]) -> Iterator[Metric]:
+def _of_each(prefix: str, kind: Kind, rows: Rows[T], found: Sequence[tuple[Labels, T]]) -> Iterator[Metric]:
     """Of each of these handlers, groups or queues. What is not known is left out."""
-    for name, kind, unit, meaning, read in rows:
+    for name, unit, meaning, read in rows:
         samples = tuple((labels, value) for labels, one in found if (value := read(one)) is not None)
         yield Metric(name=f"rocketapp.{prefix}.{name}", kind=kind, unit=unit, meaning=meaning, samples=samples)
 
