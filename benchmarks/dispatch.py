@@ -28,8 +28,9 @@ from rocketapp.consumer.modes.table import Modes
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.properties import encode
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.record import Message, decode_records
 from tests.unit.consumer.fake_cluster import subscription
 from tests.unit.consumer.modes.contexts import mode_context
 

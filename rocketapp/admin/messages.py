@@ -13,8 +13,9 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.subscription import ALL_TAGS
 from rocketapp.transport.stream import split_address
+from rocketapp.wire.layout import decode_record
 from rocketapp.wire.message_id import parse_offset_id
-from rocketapp.wire.record import Message, decode_record, decode_records
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.messages import QueryRequest
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest
 

@@ -33,8 +33,8 @@ from rocketapp.model.route import MASTER_ID, PERM_READ
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6
 from rocketapp.wire.message_id import UniqueIds
-from rocketapp.wire.record import BORN_IPV6, STORE_IPV6
 from rocketapp.wire.requests.admin import TopicConfig
 
 

@@ -24,7 +24,7 @@ from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
 from rocketapp.model.names import DELAY_SECONDS, FORBIDDEN_TOPICS, SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire import properties as names
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.layout import Record, decode_record
 
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)
 _BATCH, _BATCH_BYTES = 64, 4_194_304

@@ -18,7 +18,7 @@ from rocketapp.broker.replication.master import Master
 from rocketapp.broker.scrub import Scrub
 from rocketapp.model.names import DELAY_SECONDS, HALF_TOPIC, SCHEDULE_TOPIC
 from rocketapp.wire import properties as names
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.layout import Record, decode_record
 from rocketapp.wire.requests.replication import SlaveStatus
 
 

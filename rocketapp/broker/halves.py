@@ -25,8 +25,7 @@ from rocketapp.model.event import Observe
 from rocketapp.model.names import CHECKS_OVER_TOPIC, HALF_TOPIC, OP_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import TRANSACTION_COMMIT, TRANSACTION_MASK, Record
 from rocketapp.wire.requests.transactions import EndTransaction
 
 MOST_CHECKS = 15

@@ -24,7 +24,7 @@ from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
-from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
+from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
 from rocketapp.wire.requests.pop import FROM_LAST, OF_RETRY, OF_TOPIC, ORDERLY, PopRequest, PopResponse, encode_handle
 from rocketapp.wire.requests.pop import pop_retry_topic as retry_topic_of
 

@@ -18,8 +18,8 @@ import msgspec
 
 from rocketapp.wire import lenient_json
 from rocketapp.wire import properties as names
+from rocketapp.wire.layout import Record
 from rocketapp.wire.lenient_json import int32_of, int64_of, text_of
-from rocketapp.wire.record import Record
 from rocketapp.wire.requests.pop import MOST_MESSAGES
 
 REVIVE_QUEUES = 8

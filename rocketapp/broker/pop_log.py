@@ -32,7 +32,7 @@ from rocketapp.broker.timers import slot_ms
 from rocketapp.errors import ProtocolError
 from rocketapp.model.event import Observe, RecordDamaged
 from rocketapp.model.pulled import Handle
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 
 MOST_EARLY = 16_384
 """Checkpoints that have not arrived and of which messages are acknowledged."""

@@ -32,7 +32,7 @@ from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, unobserved
 from rocketapp.model.names import TIMER_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 
 CHECKPOINT, LOG, WHEEL = "config/timercheck", "timerlog", "timerwheel"
 LONGEST_MS = 3 * 86_400_000

@@ -18,54 +18,18 @@ from rocketapp.wire.compression import COMPRESSED, inflate
 from rocketapp.wire.layout import (
     BORN_IPV6,
     INNER_BATCH,
-    LONGEST_PROPERTIES,
-    LONGEST_TOPIC,
-    LONGEST_V1_TOPIC,
-    MAGIC_BLANK,
     MAGIC_V1,
-    MAGIC_V2,
     NEED_UNWRAP,
     OF_PULLS,
     STORE_IPV6,
-    TRANSACTION_COMMIT,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
     Parts,
-    Record,
-    decode_record,
-    encode_record,
-    encode_stored,
     take_apart,
     wrong_size,
 )
 from rocketapp.wire.message import BrokenMessage, CompressedMessage, Message
 
-# Other rooms import everything about records from here.
-__all__ = [
-    "BORN_IPV6",
-    "INNER_BATCH",
-    "LONGEST_PROPERTIES",
-    "LONGEST_TOPIC",
-    "LONGEST_V1_TOPIC",
-    "MAGIC_BLANK",
-    "MAGIC_V1",
-    "MAGIC_V2",
-    "NEED_UNWRAP",
-    "STORE_IPV6",
-    "TRANSACTION_COMMIT",
-    "TRANSACTION_MASK",
-    "TRANSACTION_PREPARED",
-    "TRANSACTION_ROLLBACK",
-    "BrokenMessage",
-    "CompressedMessage",
-    "Message",
-    "Record",
-    "decode_record",
-    "decode_records",
-    "encode_record",
-    "encode_stored",
-]
+# Other rooms import messages from here.
+__all__ = ["BrokenMessage", "CompressedMessage", "Message", "decode_records"]
 
 _SLOW = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
 _UNWRAP = NEED_UNWRAP | INNER_BATCH

@@ -8,7 +8,7 @@ from rocketapp.broker.store.files import DirectoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 from tests.faults.scenarios import Figures
 from tests.peers.clusters import Embedded
 from tests.peers.loading import Loader, Sent

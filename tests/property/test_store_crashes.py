@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import ABORT, MessageStore
 from rocketapp.errors import ConfigError, StoreError
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 from tests.unit.broker.store.disk import Disk, Stopped, disk_of
 from tests.unit.broker.store.stores import commit, messages, open_store, record
 

@@ -13,7 +13,7 @@ from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import ABORT
 from rocketapp.model.event import LogCut, RecordDamaged
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from tests.unit.broker.store.stores import Events, bodies, messages, open_store, record
 
 LOG = "commitlog/00000000000000000000"

@@ -19,16 +19,9 @@ from rocketapp.wire.batch import decode_batch, encode_batch
 from rocketapp.wire.command import Command
 from rocketapp.wire.compression import compress, inflate, sys_flag_of
 from rocketapp.wire.frame import FrameReader, encode
+from rocketapp.wire.layout import BORN_IPV6, INNER_BATCH, NEED_UNWRAP, Record, decode_record, encode_record
 from rocketapp.wire.message_id import parse_offset_id
-from rocketapp.wire.record import (
-    BORN_IPV6,
-    INNER_BATCH,
-    NEED_UNWRAP,
-    Record,
-    decode_record,
-    decode_records,
-    encode_record,
-)
+from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests import (
     admin,
     assignment,

@@ -15,16 +15,10 @@ from rocketapp.wire.batch import decode_batch, encode_batch
 from rocketapp.wire.command import Command
 from rocketapp.wire.compression import compress, inflate, sys_flag_of
 from rocketapp.wire.frame import FrameReader, encode
+from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
 from rocketapp.wire.lenient_json import dump_queue_map, loads, queue_of
 from rocketapp.wire.message_id import offset_id, parse_offset_id
-from rocketapp.wire.record import (
-    BORN_IPV6,
-    STORE_IPV6,
-    Record,
-    decode_record,
-    decode_records,
-    encode_record,
-)
+from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests.admin import TopicConfig, UpdateTopicRequest
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.locks import LockBody

@@ -30,7 +30,7 @@ from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 from tests.simulation import history as facts
 from tests.simulation.processes import Process
 from tests.simulation.world import GROUP, NAME_SERVER, World, number_of

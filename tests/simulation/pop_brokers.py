@@ -15,7 +15,7 @@ from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 from rocketapp.wire.requests.pop import pop_retry_topic
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from tests.simulation import history as facts

@@ -16,7 +16,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 from rocketapp.wire.requests.recall import RecallHandle, RecallRequest
 from rocketapp.wire.requests.send import REGION
 

@@ -22,8 +22,8 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.message_id import offset_id
-from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse

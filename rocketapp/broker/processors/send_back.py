@@ -17,8 +17,8 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.layout import STORE_IPV6, Record, decode_record
 from rocketapp.wire.message_id import offset_id
-from rocketapp.wire.record import STORE_IPV6, Record, decode_record
 from rocketapp.wire.requests.send_back import SendBackRequest
 
 _FIRST_LEVEL = 3

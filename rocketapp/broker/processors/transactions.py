@@ -16,7 +16,7 @@ from rocketapp.transport.answers import DONE, Answer, answers, on_topic
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import encode_record
+from rocketapp.wire.layout import encode_record
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
 
 MOST_PER_TURN = 256

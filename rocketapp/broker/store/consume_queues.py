@@ -23,7 +23,7 @@ from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, TagsCodes, announced_size, parse, stored_ms_of
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged
 from rocketapp.model.names import topic_problem
-from rocketapp.wire.record import TRANSACTION_PREPARED
+from rocketapp.wire.layout import TRANSACTION_PREPARED
 
 _MOST_MISSING = 1_000_000
 """An offset that is farther ahead of its queue than this is damaged."""

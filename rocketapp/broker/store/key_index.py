@@ -23,7 +23,7 @@ from rocketapp.broker.store.files import File, Files, read_readable
 from rocketapp.broker.store.stored import Stored
 from rocketapp.wire import properties as names
 from rocketapp.wire.java import string_hash
-from rocketapp.wire.record import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rocketapp.wire.layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 DIRECTORY = "index"
 _HEADER, _SLOT, _ITEM = struct.Struct(">qqqqii"), struct.Struct(">i"), struct.Struct(">iqii")

@@ -30,7 +30,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError, ProtocolError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
 from rocketapp.model.names import topic_problem
-from rocketapp.wire.record import TRANSACTION_PREPARED, Record, encode_stored
+from rocketapp.wire.layout import TRANSACTION_PREPARED, Record, encode_stored
 
 ABORT = "abort"
 """This file exists while a broker runs. A broker that finds it at its start knows that the last one was killed."""

@@ -15,9 +15,16 @@ from typing import NamedTuple
 from rocketapp.errors import ProtocolError
 from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC, topic_problem
 from rocketapp.wire.java import tags_code
-from rocketapp.wire.layout import take_apart
+from rocketapp.wire.layout import (
+    BORN_IPV6,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    STORE_IPV6,
+    TRANSACTION_PREPARED,
+    take_apart,
+)
 from rocketapp.wire.properties import tag_of
-from rocketapp.wire.record import BORN_IPV6, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, STORE_IPV6, TRANSACTION_PREPARED
 
 HEAD_BYTES = 88
 """Bytes before the body of a record with IPv4 hosts. Every record is longer."""

@@ -44,7 +44,8 @@ from rocketapp.state.redelivery import Failure
 from rocketapp.state.tag_table import TagTable
 from rocketapp.tasks import is_set_by
 from rocketapp.wire.codes import ResponseCode
-from rocketapp.wire.record import Message, decode_record, decode_records
+from rocketapp.wire.layout import decode_record
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.direct import (
     DEAD_LETTER,
     LATER,

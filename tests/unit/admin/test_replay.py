@@ -25,7 +25,7 @@ from rocketapp.producer.producer import Producer
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import decode_record
+from rocketapp.wire.layout import decode_record
 from rocketapp.wire.requests.direct import LATER, NOT_TAKEN, SUCCESS, TAKEN, DirectResult
 from rocketapp.wire.requests.locks import LockBody
 from tests.unit.admin.stage import Stage, stage

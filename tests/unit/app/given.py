@@ -19,8 +19,9 @@ from rocketapp.hooks.answers import Sending
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import SendResult
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.properties import encode
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.record import decode_records
 
 QUEUE = MessageQueue("orders", "broker-a", 3)
 

@@ -24,7 +24,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.java import tags_code
-from rocketapp.wire.record import Record
+from rocketapp.wire.layout import Record
 from rocketapp.wire.requests.send import SendRequest
 from tests.unit.broker.store.disk import Disk, Stopped
 from tests.unit.broker.store.stores import Events, SetClock, Watched, bodies, messages, open_store, record

@@ -17,7 +17,8 @@ from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, Record, decode_records
+from rocketapp.wire.layout import Record
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.assignment import (
     ALL_QUEUES,
     POP,

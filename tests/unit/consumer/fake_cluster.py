@@ -39,7 +39,7 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION, Command
 from rocketapp.wire.java import tags_code
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.requests.clients import Heartbeat, OfGroup, UnregisterRequest, encode_members
 from rocketapp.wire.requests.locks import LockBody, encode_locked
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueryOffsetRequest, QueueRequest

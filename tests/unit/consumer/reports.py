@@ -11,8 +11,9 @@ from rocketapp.consumer.workers.run import FreeRun, Taker
 from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.properties import encode
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.record import Message, decode_records
 from tests.unit.consumer.members import member_alone
 
 QUEUE = MessageQueue("topic", "broker-a", 0)

@@ -15,8 +15,9 @@ from rocketapp.consumer.traced import TracedCalls, traced
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcomes, Retry, Skip
 from rocketapp.model.policy import Policy
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.message_id import offset_id
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.trace import pack
 from tests.cases import cases
 from tests.golden.traces import SubAfterRecord, SubBeforeRecord, TraceRecord, decode

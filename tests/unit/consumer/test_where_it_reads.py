@@ -19,7 +19,8 @@ from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.compression import COMPRESSED
-from rocketapp.wire.record import INNER_BATCH, NEED_UNWRAP, CompressedMessage, Message, Record, encode_record
+from rocketapp.wire.layout import INNER_BATCH, NEED_UNWRAP, Record, encode_record
+from rocketapp.wire.record import CompressedMessage, Message
 from rocketapp.wire.requests.pull import PullRequest, PullResponse
 from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed

@@ -15,8 +15,9 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.plugins import handling
 from rocketapp.plugins.log_context import LogContext, MessageFilter
 from rocketapp.plugins.log_format import make_formatter
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.properties import encode
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.record import decode_records
 from tests.unit.app.given import bound, call_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -8,7 +8,8 @@ import pytest
 from rocketapp import Context, Message, RocketApp, SetupError
 from rocketapp.plugin import ConsumerConfig, option
 from rocketapp.testing import Done, TestApp, call_sync
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.layout import Record, encode_record
+from rocketapp.wire.record import decode_records
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.batch import decode_batch, encode_batch
 from rocketapp.wire.command import Command
 from rocketapp.wire.frame import FrameReader
+from rocketapp.wire.layout import decode_record, encode_record
 from rocketapp.wire.properties import decode as decode_properties
-from rocketapp.wire.record import decode_record, decode_records, encode_record
+from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests.clients import (
     Heartbeat,
     OfGroup,

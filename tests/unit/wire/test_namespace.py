@@ -10,8 +10,9 @@ from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.namespace import Namespace
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.record import decode_records
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.direct import DirectRequest
 from rocketapp.wire.requests.locks import LockBody, decode_locked, encode_locked

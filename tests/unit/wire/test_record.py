@@ -15,19 +15,18 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import compression
 from rocketapp.wire.batch import encode_batch
-from rocketapp.wire.properties import encode as encode_properties
-from rocketapp.wire.record import (
+from rocketapp.wire.layout import (
     BORN_IPV6,
     INNER_BATCH,
     MAGIC_BLANK,
     NEED_UNWRAP,
     STORE_IPV6,
-    Message,
     Record,
     decode_record,
-    decode_records,
     encode_record,
 )
+from rocketapp.wire.properties import encode as encode_properties
+from rocketapp.wire.record import Message, decode_records
 from tests.cases import cases
 
 PULLED = bytes.fromhex(

@@ -10,8 +10,8 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import compression
 from rocketapp.wire.batch import encode_batch
-from rocketapp.wire.layout import INNER_BATCH, NEED_UNWRAP
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.layout import INNER_BATCH, NEED_UNWRAP, Record, encode_record
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 from tests.cases import cases
 

@@ -11,7 +11,8 @@ import pytest
 import rocketapp_lake.rows
 from rocketapp import Message, MessageQueue
 from rocketapp.wire import properties
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.layout import Record, encode_record
+from rocketapp.wire.record import decode_records
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.positions import Span

@@ -12,7 +12,7 @@ import pytest
 from sink_shop import Landing, Order, all_rows, by_arrow, until
 
 from rocketapp import Message, MessageQueue
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.stored_records import stored_records
 from rocketapp_lake.bad_rows import EARLIER, BadTable
 from rocketapp_lake.batches import Batch

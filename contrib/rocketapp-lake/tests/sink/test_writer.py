@@ -19,7 +19,7 @@ from store_suite import commit_of
 
 from rocketapp import MessageQueue
 from rocketapp.plugin import QueueStart, Tasks
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 from rocketapp_lake.bad_rows import EARLIER, BadTable
 from rocketapp_lake.batches import Buffer, Limits

@@ -23,7 +23,7 @@ from rocketapp import BrokerError, MessageQueue, NoRouteError, TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.frame import encode
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.requests.pull import PullResponse
 from rocketapp.wire.signing import Keys
 

@@ -15,8 +15,8 @@ from pyspark_rocketmq.problems import RecordError
 from rocketapp import MessageQueue
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
-from rocketapp.wire.layout import MAGIC_V1
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.layout import MAGIC_V1, Record, encode_record
+from rocketapp.wire.record import decode_records
 from rocketapp_lake.arrow_columns import schema_of_ddl
 from tests.cases import cases
 

@@ -19,7 +19,7 @@ from pyspark_rocketmq.streaming import StreamReader
 from rocketapp import TransportError
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.requests.offsets import OffsetResponse
 from rocketapp.wire.requests.pull import PullResponse
 from tests.peers import pairs, toolchain

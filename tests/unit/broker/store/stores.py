@@ -9,7 +9,7 @@ from rocketapp.broker.store.files import File, Files, MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.event import Event
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.layout import Record, decode_record
 
 SEGMENT = 65_536
 

@@ -15,7 +15,7 @@ from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.key_index import IndexFile, KeyHash, KeyIndex, keyed
 from rocketapp.broker.store.stored import Stored
 from rocketapp.wire.java import string_hash
-from rocketapp.wire.record import TRANSACTION_ROLLBACK
+from rocketapp.wire.layout import TRANSACTION_ROLLBACK
 from tests.unit.broker.store.disk import Disk, Stopped, disk_of
 
 LATEST = 2**63 - 1

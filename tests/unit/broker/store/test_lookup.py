@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.wire.record import encode_record
+from rocketapp.wire.layout import encode_record
 from tests.unit.broker.store.stores import SetClock, delete_topic, open_store, record
 
 

@@ -12,7 +12,7 @@ from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import StoreReadOnly
 from rocketapp.wire.java import tags_code
-from rocketapp.wire.record import Record, decode_record
+from rocketapp.wire.layout import Record, decode_record
 from tests.unit.broker.store.disk import Disk
 from tests.unit.broker.store.stores import Events, SetClock, bodies, commit, delete_topic, messages, open_store, record
 

@@ -16,7 +16,7 @@ from rocketapp.broker.store.stored import (
     stored_ms_of,
 )
 from rocketapp.model.names import SCHEDULE_TOPIC
-from rocketapp.wire.record import BORN_IPV6, STORE_IPV6, Record, encode_record
+from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record, encode_record
 from tests.cases import cases
 from tests.unit.broker.memory import kept_by
 from tests.unit.cpu import cheapest

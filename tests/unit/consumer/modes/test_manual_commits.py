@@ -14,7 +14,8 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.outcome import COMMIT, Decision, Decisions, Retry
 from rocketapp.model.policy import Breaker, Policy
-from rocketapp.wire.record import Message, encode_record
+from rocketapp.wire.layout import encode_record
+from rocketapp.wire.record import Message
 from rocketapp.wire.requests.direct import NOT_TAKEN, DirectRequest
 from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed, consumed_by, subscription
 from tests.unit.scripted import eventually, in_virtual_time

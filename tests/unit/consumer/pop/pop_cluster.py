@@ -12,7 +12,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Record, encode_record
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.requests.assignment import (
     ALL_QUEUES,
     POP,

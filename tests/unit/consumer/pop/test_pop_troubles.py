@@ -16,7 +16,8 @@ from rocketapp.state.pop_queue import PopQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, Record
+from rocketapp.wire.layout import Record
+from rocketapp.wire.record import Message
 from rocketapp.wire.requests.pop import AckRequest, decode_acks
 from tests.unit.consumer.offsets.test_offset_store import MemoryOffsets, Rows
 from tests.unit.consumer.pop.pop_cluster import HandedOut, PopCluster, popped

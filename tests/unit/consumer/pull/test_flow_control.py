@@ -9,7 +9,8 @@ from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.layout import Record, encode_record
+from rocketapp.wire.record import Message, decode_records
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import in_virtual_time
 

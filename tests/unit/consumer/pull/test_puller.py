@@ -23,7 +23,8 @@ from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.layout import Record, encode_record
+from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.requests.pull import PullResponse
 from tests.cases import cases
 from tests.unit.consumer.members import member_alone

@@ -21,7 +21,8 @@ from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.record import Message, Record
+from rocketapp.wire.layout import Record
+from rocketapp.wire.record import Message
 from tests.cases import cases
 from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed
 from tests.unit.scripted import eventually, in_virtual_time

@@ -12,7 +12,8 @@ from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
-from rocketapp.wire.record import Message, Record, decode_records, encode_record
+from rocketapp.wire.layout import Record, encode_record
+from rocketapp.wire.record import Message, decode_records
 from tests.unit.consumer.fake_cluster import subscription
 from tests.unit.consumer.members import member_alone
 from tests.unit.scripted import eventually, in_virtual_time

@@ -17,8 +17,9 @@ from rocketapp.plugin import Park
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.idempotency.decisions import Marks, MemoryStore
 from rocketapp.plugins.idempotency.plugin import Idempotency
+from rocketapp.wire.layout import Record, encode_record
 from rocketapp.wire.properties import encode
-from rocketapp.wire.record import Record, decode_records, encode_record
+from rocketapp.wire.record import decode_records
 from tests.unit.app.given import bound, call_of
 
 T = TypeVar("T")
