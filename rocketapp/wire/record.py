@@ -42,12 +42,12 @@ def decode_records(data: bytes, queue: MessageQueue | None, *, max_inflated_byte
     inflated raises only when it is read.
     """
     messages: list[Message] = []
-    append, unpack, new = messages.append, OF_PULLS.unpack_from, Message
-    at, end = 0, len(data)
+    append, unpack, new, slow = messages.append, OF_PULLS.unpack_from, Message, _SLOW
+    at, end, quick_magic = 0, len(data), None if queue is None else MAGIC_V1
     try:
         while at < end:
             size, magic, offset, sys_flag, length = unpack(data, at)
-            if magic != MAGIC_V1 or sys_flag & _SLOW or queue is None:
+            if magic != quick_magic or sys_flag & slow:
                 at = _decode_slowly(data, at, queue, max_inflated_bytes, messages)
                 continue
             body = at + 88

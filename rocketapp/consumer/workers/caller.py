@@ -171,6 +171,13 @@ class Caller:
         """Whether a pause has begun since this one was started: it is to start nothing more."""
         return self.is_paused and self.probed is not item
 
+    def checked(self, check: Callable[[Any], Any], item: Any) -> Any:
+        """What of an item may still start, or None if nothing may."""
+        left = check(item)
+        if left is None:
+            self.not_started(item)
+        return left
+
     def ask_for_probe(self) -> None:
         """On the loop, during a pause, when there is a message that could start: whether one may."""
         if self.handler.runs_here and not self._probe and self._pauses.may_probe(self._topic, self.handler.name):

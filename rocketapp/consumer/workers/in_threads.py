@@ -229,8 +229,7 @@ class ThreadWorkers:
         """Call for some of its messages; True: with the end of the last call the run is given back."""
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
-        is_watched, is_of_one, raised = run.is_watched, run.is_shared, False
-        is_done = True  # what returned None, and the loop need not hear of each
+        is_watched, is_of_one, goes_on, raised = run.is_watched, run.is_shared, True, False
         most = run.most * _LONG if run.most > 1 and (is_watched or not is_of_one) else run.most
         most = most if note is None else run.note(note, most)
         shares, at, taker = self._shares(worker, run), now(), worker.taker
@@ -247,34 +246,31 @@ class ThreadWorkers:
                     taker = worker.taker
                     caller, call, _, is_plain = taker.parts
                     append = shares.setdefault(taker, []).append
-                taken = popleft()[1] if caller.is_open else _next(items, taker)
-                if check is None:
-                    item = taken
-                elif (item := check(taken)) is None:
-                    caller.not_started(taken)
-                    continue
-                worker.item = item
+                item = popleft()[1] if caller.is_open else _next(items, taker)
                 if is_watched:
+                    if check is not None and (item := caller.checked(check, item)) is None:
+                        continue
                     run.item = item
                     if each is not None and note is not None:
                         note.write_next(each(item.offset, item.offset))
+                worker.item = item
                 try:
                     result = call(item)
                 except BaseException as error:
                     result, raised = error, True
                 if is_watched:
                     at = now()
-                    is_done = at < lease.certain_until and not run.starts_nothing and run.in_turn is None
-                if result is None and is_plain and is_done:
-                    append(taken)
-                elif self._ended(worker, run, item, result, raised=raised):
-                    return True
+                    is_late = at >= until or at >= lease.certain_until or (not left % STINT and at >= turn_end)
+                    if is_late or run.starts_nothing or run.in_turn is not None:
+                        goes_on = is_plain = False  # it is up to the run what becomes of it
+                if result is None and is_plain:
+                    append(item)
+                    if not self._will_collect:
+                        self._collect_soon()
+                elif self._ended(worker, run, item, result, raised=raised) or not goes_on:
+                    return not run.is_shared
                 else:
                     raised = False
-                if not self._will_collect:
-                    self._collect_soon()
-                if is_watched and (not is_done or at >= until or (not left % STINT and at >= turn_end)):
-                    return False
         return False
 
     def _shares(self, worker: _ThreadWorker, run: Run) -> dict[Taker, list[Any]]:

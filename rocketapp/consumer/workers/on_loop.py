@@ -182,8 +182,8 @@ class LoopWorkers:
         caller, call, done, is_plain = taker.parts
         items, popleft, check, each = run.items, run.items.popleft, run.check, run.record_of if run.notes_each else None
         most, at = run.most if note is None else run.note(note, run.most), now()
-        until, is_watched, is_certain, raised = at + LONGEST_STINT, run.is_watched, at < lease.certain_until, False
-        for _ in repeat(None, most if is_certain else 0):
+        until, is_watched, goes_on, raised = at + LONGEST_STINT, run.is_watched, at < lease.certain_until, False
+        for _ in repeat(None, most if goes_on else 0):
             try:
                 one, item = popleft()
             except IndexError:
@@ -197,13 +197,13 @@ class LoopWorkers:
             if not caller.is_open and not caller.may_start(item):
                 items.appendleft((taker, item))
                 break
-            if check is not None and (item := _checked(check, item, caller)) is None:
-                continue
-            worker.item = item
             if is_watched:
+                if check is not None and (item := caller.checked(check, item)) is None:
+                    continue
                 run.item = item
                 if each is not None and note is not None:
                     note.write_next(each(item.offset, item.offset))
+            worker.item = item
             try:
                 result = await call(item)
             except BaseException as error:
@@ -212,16 +212,15 @@ class LoopWorkers:
             if is_watched:
                 # One look at the clock says whether this one may be acknowledged and whether the next one may start.
                 at = now()
-                is_certain = at < lease.certain_until and not run.starts_nothing
-            if result is None and is_plain and is_certain:
+                if at >= until or at >= lease.certain_until or run.starts_nothing:
+                    goes_on = is_plain = False  # it is up to the run what becomes of it
+            if result is None and is_plain:
                 done(item)
-                if is_watched and at >= until:
-                    break
                 continue
             run.walkers -= is_back
             run.ended(taker, item, result, raised)
             result, raised = None, False  # an exception knows this frame by its traceback
-            if is_back or not is_certain or worker.task.cancelling():
+            if is_back or not goes_on or worker.task.cancelling():
                 return is_back
         return False
 
@@ -242,11 +241,3 @@ class LoopWorkers:
         self._turn_end = self._loop.time() + _TURN
         # This worker may suspend next, so others are asked again behind it.
         self._ask_to_spread()
-
-
-def _checked(check: Callable[[Any], Any], item: Any, caller: Caller) -> Any:
-    """What of an item may still start, or None if nothing may."""
-    left = check(item)
-    if left is None:
-        caller.not_started(item)
-    return left

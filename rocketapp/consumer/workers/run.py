@@ -73,7 +73,7 @@ class Run:
     """Its messages are for many handlers, and may start in any order."""
 
     is_watched: bool = True
-    """Its lease may end, or nothing more of it may start from one message to the next."""
+    """From one message to the next it may change what starts: its lease may end, or there is a `check`."""
     is_queued: bool = False
     """Workers have it among their runs."""
     walkers: int = 0
@@ -178,7 +178,7 @@ class FreeRun(Run):
             self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
         self.check: Callable[[Any], Any] | None = delivery.check
         # What is not watched is withdrawn when nothing more may start: a look at the clock costs 3 % of a quick call.
-        self.is_watched: bool = self.notes_each or self.lease.certain_until < inf
+        self.is_watched: bool = self.notes_each or self.check is not None or self.lease.certain_until < inf
         self._count = len(items)
         self.is_of_many: bool = not is_of_one
         # Threads could not tell whose message they are about to take.

@@ -93,7 +93,8 @@ async def test_a_message_whose_time_is_over_uses_up_no_probe(is_async: bool) -> 
     workers = OneCalled(Handler(subscription(is_async=is_async), call if is_async else sync_call), Reports())
     pauses = workers.member.pauses
     pauses.pause("topic", "breaker")
-    workers.submit(message(0)).check = lambda _: None
+    late = workers.submit(message(0))
+    late.check, late.is_watched = (lambda _: None), True
     workers.submit(message(1))
     workers.submit(message(2))
     await asyncio.sleep(0.05)
