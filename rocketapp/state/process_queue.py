@@ -12,7 +12,6 @@ No clock, no lock, no task. Offsets come in; an offset comes out.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
@@ -47,9 +46,9 @@ class ProcessQueue(Generic[M]):
         self.epoch: int = epoch
         self.lease: Lease = Lease.endless()
         """While it is certain, messages may start, and what is finished may be committed."""
-        # OrderedDict because finished messages leave from the front: a plain dict
-        # steps over its deleted slots each time it is asked for its first key.
-        self._unfinished: OrderedDict[int, M] = OrderedDict()
+        # A plain dict steps over its deleted slots when it is asked for its first key: a few times a pull.
+        # An OrderedDict takes half as long again for every message.
+        self._unfinished: dict[int, M] = {}
         self._end = first_offset
         self._highest = first_offset
         self.size: int = 0

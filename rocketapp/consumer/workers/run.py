@@ -234,10 +234,8 @@ class RunWorker:
         return None if self.item is None else (self.taker.handler.subscription, self.item)
 
     def goes_to(self, taker: Taker) -> bool:
-        """Whether it may call this handler next: it takes a call of it for the one that it has."""
+        """Whether it may call another handler next: it takes a call of that for the one that it has."""
         before = self.taker
-        if taker is before:
-            return True
         if taker.goes_with is not before.goes_with or not taker.caller.take_after(before.caller):
             return False
         self.taker = taker
