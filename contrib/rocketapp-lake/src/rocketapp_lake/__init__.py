@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from rocketapp.lazy_names import imported
 
 if TYPE_CHECKING:
     from rocketapp_lake.errors import FencedError, GapError, SinkError
@@ -13,14 +12,17 @@ if TYPE_CHECKING:
     from rocketapp_lake.settings import LakeConfig
 
 _HOMES = {
-    "rocketapp_lake.errors": "FencedError GapError SinkError",
-    "rocketapp_lake.options": "SinkOptions sink",
-    "rocketapp_lake.plugin": "LakePlugin",
-    "rocketapp_lake.settings": "LakeConfig",
+    "errors": ("FencedError", "GapError", "SinkError"),
+    "options": ("SinkOptions", "sink"),
+    "plugin": ("LakePlugin",),
+    "settings": ("LakeConfig",),
 }
 __all__ = ["FencedError", "GapError", "LakeConfig", "LakePlugin", "SinkError", "SinkOptions", "sink"]
 
 
 def __getattr__(name: str) -> Any:
     """Imported when it is used: every app with the plugin imports this package, and executors of Spark do."""
-    return imported(__name__, globals(), _HOMES, name)
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
