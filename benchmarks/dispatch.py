@@ -49,17 +49,6 @@ MODES: dict[str, dict[str, Any]] = {
 }
 
 
-class _Lock:
-    """A lock that is never in doubt."""
-
-    def __init__(self) -> None:
-        self.lease = Lease(lasts=1e9, renew_interval=1e9)
-        self.lease.granted(asyncio.get_running_loop().time())
-
-    async def usable(self) -> bool:
-        return True
-
-
 def _pull(first: int, handlers: int, chance: Random) -> bytes:
     """The records of one pull, as they come from a broker."""
     records = []
@@ -87,7 +76,9 @@ def _way(options: dict[str, Any], count: int, journal: Journal) -> Mode:
 
 async def _measure(options: dict[str, Any], handlers: int, pulls: int, journal: Journal, *, decodes: bool) -> float:
     mode, queue, chance = _way(options, handlers, journal), ProcessQueue[Message](QUEUE, 0), Random(handlers)
-    delivery = mode.open(queue, _Lock())
+    queue.lease = Lease(lasts=1e9, renew_interval=1e9)  # that of a lock, which is never in doubt
+    queue.lease.granted(asyncio.get_running_loop().time())
+    delivery = mode.open(queue)
     wait = 0.0 if options.get("is_async", True) else 0.0005
     spent, count = 0.0, 0
     for at in range(-pulls // 8, pulls, AT_ONCE):  # the first ones warm up
