@@ -6,12 +6,13 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Self, TypeVar, Unpack
 
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import Call, PublishesSync, Publishing
 from rocketapp.errors import SetupError
+from rocketapp.model.outgoing import PublishOptions, SendOptions, SendResult
 from rocketapp.model.topic import Topic
 from rocketapp.scripts.client import Client
 from rocketapp.scripts.reading import ReadOptions
@@ -63,10 +64,23 @@ class SyncClient(PublishesSync):
         self._entered()
         return _InItsThread(self._client, self._run)
 
-    publish = PublishesSync.publish_sync
-    publish_many = PublishesSync.publish_many_sync
-    publish_one_way = PublishesSync.publish_one_way_sync
-    request = PublishesSync.request_sync
+    def publish(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> SendResult:
+        """Send one message and say where it is stored. Keywords and errors are those of RocketApp.publish."""
+        return self.publish_sync(topic, body, **options)
+
+    def publish_many(
+        self, topic: str | Topic[T], items: Iterable[T], **options: Unpack[SendOptions]
+    ) -> list[SendResult]:
+        """Send one message for each body, in batches where RocketMQ allows it; results in the same order."""
+        return self.publish_many_sync(topic, items, **options)
+
+    def publish_one_way(self, topic: str | Topic[T], body: T, **options: Unpack[SendOptions]) -> None:
+        """Send without waiting for an answer: fast, and a message that was not stored is lost unseen."""
+        self.publish_one_way_sync(topic, body, **options)
+
+    def request(self, topic: str | Topic[T], body: T, **options: Unpack[PublishOptions]) -> Message:
+        """Send one message and wait for what its handler answers: see RocketApp.request."""
+        return self.request_sync(topic, body, **options)
 
     def recall(self, topic: str | Topic[Any], handle: str, *, timeout: float | None = None) -> None:
         """Take a delayed message back before its time: see RocketApp.recall."""
