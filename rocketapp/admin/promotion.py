@@ -29,7 +29,7 @@ SENDS_GO_ON = 5
 WORK_GOES_ON = 5
 """Looks in which other offsets are committed, until that is said to be no accident: members commit every 5 s."""
 MOST_QUEUES = 32
-"""Of which records are compared: those that were written last."""
+"""At most so many queues have records compared: those that were written last."""
 _TIMERS_LATE_MS = 10_000
 """A slave asks for the progress of timers every 3 s, and answers when it has the log."""
 _ANEW = "Empty its directory, and it begins anew"
@@ -298,7 +298,8 @@ def missing(master: Held, slave: Held) -> Iterator[str]:
 def _has_others(ours: TopicOffset, theirs: TopicOffset) -> bool:
     """Whether a queue of the slave has fewer messages than its master's, or more and none that is newer.
 
-    Those are of a deleted topic: in a new one of that name Apache's slave goes on behind them, and leaves some out.
+    A slave has more when it kept the messages of a deleted topic: Apache's appends those of a new topic of that name
+    behind the old ones, and leaves some out.
     """
     is_longer = theirs.max_offset > ours.max_offset and not theirs.updated_ms > ours.updated_ms > 0
     return is_longer or max(ours.min_offset, theirs.max_offset) < ours.max_offset

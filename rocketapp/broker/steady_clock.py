@@ -1,7 +1,7 @@
-"""The time of day as the broker takes it, which never goes back.
+"""The broker's time of day, which never goes back.
 
-What waits has its time written down. When the clock of the machine is set back, that time would be far away: until the
-machine has caught up, this clock goes on from where it was, a little more slowly.
+Delayed messages are stored with the time at which they are due. If the clock of the machine is set back, they would be
+late by as much: until the machine has caught up, this clock goes on from where it was, a little more slowly.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Callable
 from rocketapp.clock import Clock
 
 _PACE = 0.99
-"""Seconds in a second while the machine's clock is behind: a delay becomes longer by no more than that."""
+"""How fast it goes while the machine's clock is behind: a delay becomes longer by no more than a hundredth."""
 
 
 class SteadyClock:
-    """A clock of the machine without its steps back."""
+    """The machine's clock, but never set back."""
 
     def __init__(self, clock: Clock, monotonic: Callable[[], float]) -> None:
         self._clock, self._monotonic = clock, monotonic

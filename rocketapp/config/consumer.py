@@ -171,7 +171,7 @@ class ConsumerConfig:
     )
     send_back_slow: bool = option(
         False,
-        "Send messages back whose handler has run for `handler_warning` seconds: they hold up their queue no more, and "
+        "Send messages back whose handler has run for `handler_warning` seconds: they block their queue no more, and "
         "the copy may be handled while that call still runs (concurrent).",
     )
     crash_dir: str = option(

@@ -124,8 +124,8 @@ class Member:
         self.observe(LoopFailed(loop, f"{type(error).__name__}: {error}"))
 
     async def repeat(self, turn: Callable[[], Awaitable[None]], loop: str, wait: float) -> None:
-        """Take turn after turn until cancelled. A bug in one ends none of the others: it is told, and they go on after
-        so many seconds.
+        """Take turn after turn until cancelled. A bug in one is told, and `wait` seconds later the next one
+        begins.
         """
         while True:
             try:

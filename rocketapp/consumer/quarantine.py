@@ -25,7 +25,7 @@ from rocketapp.wire.record import Message
 PATIENCE = 30.0
 """Seconds that a call may have before the next quarantined message is started beside it."""
 _SOURCE = "turn"
-"""Of the reasons that are said of messages that wait for their turn."""
+"""Source of the reasons of quarantined messages that wait for their turn."""
 _TELL_AFTER = 5.0
 """Seconds of waiting after which a queue is said to be blocked: most of these messages are handled quickly."""
 

@@ -1,4 +1,4 @@
-"""An orderly lock of one queue: granted, suspended, or lost.
+"""The lease of one queue: granted, suspended, or lost; endless where no lock is needed.
 
 The broker keeps a lock for a minute after it granted it. We rely on it for less, counted from the moment the request
 was sent: whatever the network did to the answer, we stop first. A lease is suspended when the connection to its
@@ -38,7 +38,7 @@ class Lease:
 
     @classmethod
     def endless(cls) -> Lease:
-        """That of a queue which no other member takes away."""
+        """The lease of a queue without a lock: it never ends. Whether the queue is still ours, fencing says."""
         lease = cls(lasts=inf, renew_interval=inf)
         lease.granted(0.0)
         return lease

@@ -77,8 +77,8 @@ def _say_serving(address: str) -> None:
 @cluster_options
 def promote_command(*, broker: str | None, timeout: float, as_json: bool) -> int:
     """Wait until a slave can take the broker's place. Shows the broker and its slaves, waits until the slave that is
-    furthest has everything, and says how to let it take over. Changes nothing. Ends with 1 when there is no slave, it
-    has other records, or it does not get everything in time.
+    furthest has everything, and says how to let it take over. Changes nothing. Ends with 1 when there is no slave, or
+    when the slave has other records than its master or lacks something when the time is over.
     """
     from dataclasses import asdict
 

@@ -108,7 +108,7 @@ class MessageDelivery:
         """By the identity of takers."""
         self._uncertain: list[tuple[LineRun, Taker, Any, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
-        self._waits = False
+        self._awaits_lease = False
         """Nothing starts before the lease is certain again."""
         self._is_abandoned = False
         """Cancellations of running calls are ours."""
@@ -342,7 +342,7 @@ class MessageDelivery:
         else:
             line.most = STINT
         if self._loop.time() >= self.lease.certain_until:
-            self._wait()
+            self._await_lease()
             return
         line.is_at_work = True
         taker.caller.workers.submit(taker.caller, line)
@@ -420,7 +420,7 @@ class MessageDelivery:
         if run.items:
             if run.starts_nothing or self._loop.time() >= self.lease.certain_until:
                 run.starts_nothing = True
-                self._wait()
+                self._await_lease()
             elif not run.is_queued:
                 run.submit()
         elif not run.walkers and run in self._free:
@@ -442,7 +442,7 @@ class MessageDelivery:
                 self._in_vain(taker, item, result, raised, is_certain=is_certain)
         else:
             self._uncertain.append((line, taker, item, result, raised))
-            self._wait()
+            self._await_lease()
 
     def _acknowledge(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what the call has done; what it has not done is tried again."""
@@ -522,18 +522,18 @@ class MessageDelivery:
 
     # The lease.
 
-    def _wait(self) -> None:
-        """The lease is over: wait until it is certain again, or lost."""
-        if not (self._waits or self._ended.done()):
-            self._waits = True
-            decided = partial(self._loop.call_soon, self._is_decided)
+    def _await_lease(self) -> None:
+        """The lease was found over: go on when it is granted again, end when it is lost."""
+        if not (self._awaits_lease or self._ended.done()):
+            self._awaits_lease = True
+            decided = partial(self._loop.call_soon, self._lease_decided)
             if self._loop.time() < self.lease.certain_until:  # it was granted before we heard of its end
                 decided()
             else:
                 self.lease.when_decided(decided)
 
-    def _is_decided(self) -> None:
-        self._waits = False
+    def _lease_decided(self) -> None:
+        self._awaits_lease = False
         if self._ended.done():
             return
         if self.lease.is_lost:
@@ -555,8 +555,9 @@ class MessageDelivery:
             self._submit(run)
 
     def _in_vain(self, taker: Taker, item: Any, result: object, raised: bool, *, is_certain: bool = False) -> None:
-        """Nothing of this call is acknowledged, but what stops its topic does. The attempt counts if another
-        member may have had the queue: a handler that blocks the loop for longer than its lock lives has attempts too.
+        """Nothing of this call is acknowledged; if its outcome pauses the topic, the topic is paused all the same. The
+        attempt counts if another member may have had the queue: a handler that blocks the loop for longer than its
+        lock lives has attempts too.
         """
         self._context.stopping.heard(taker.handler, taker.acks.judged(item, result, raised))
         if not is_certain and self.retries is not None:

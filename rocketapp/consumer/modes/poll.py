@@ -161,8 +161,8 @@ class PolledDelivery(MessageDelivery):
         return found
 
     def _may_pull(self, batch: PolledBatch) -> bool:
-        """Whether this call may be given messages: not when the queue is given up, or its topic is stopped."""
-        return not (self._ended.done() or self.is_void or self._call.caller.stops(batch))
+        """Whether this call may be given messages: not when the queue is given up, or a pause has begun since."""
+        return not (self._ended.done() or self.is_void or self._call.caller.is_paused_for(batch))
 
     def _is_at_end(self) -> bool:
         """Whether the broker had nothing more in its last answer, or the queue holds as much as it may."""

@@ -32,7 +32,7 @@ from rocketapp.wire.record import Message, decode_records
 from rocketapp.wire.stored_records import StoredRecords, stored_records
 
 _SOURCE = "writer"
-"""Of the reasons that writers say."""
+"""Source of the reasons that writers give."""
 Taken_contra = TypeVar("Taken_contra", Message, StoredRecords, contravariant=True)
 
 

@@ -85,7 +85,7 @@ class Popper:
 
     async def _pop_on(self) -> None:
         if self.coming is None:
-            if self._flow.is_shut:  # nobody asks
+            if self._flow.is_paused:  # nobody asks
                 self._queue.is_empty_since = None
             await self._flow.passed()
             self.coming = await self._start(self._poll())
@@ -111,7 +111,7 @@ class Popper:
             self._hand_on(coming, messages)
 
     def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
-        if self._flow.is_shut and coming.answer.result().version >= _KNOWS_SUSPEND:
+        if self._flow.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
             self._acks.give_back(messages)
         else:

@@ -126,13 +126,13 @@ class QueueFlow:
         self._follow()
 
     def __repr__(self) -> str:
-        return f"<QueueFlow of {self._about}{': shut' * self.is_shut}>"
+        return f"<QueueFlow of {self._about}{': paused' * self.is_paused}>"
 
     # Pauses.
 
     @property
-    def is_shut(self) -> bool:
-        """It is paused: what comes all the same does not start here."""
+    def is_paused(self) -> bool:
+        """Nothing is pulled because of a pause; what comes all the same is discarded or given back."""
         return self._resumed is not None
 
     def _follow(self) -> None:
@@ -146,7 +146,7 @@ class QueueFlow:
         if reason is not None and not self._pauses.probes(self._topics):
             self._resumed = self._resumed or self._loop.create_future()
             return
-        # Of a retry queue some topics may still be paused, or none any more: other limits hold.
+        # Of a retry queue some topics may still be paused, or none any more: other limits apply.
         self.look_again()
         if self._resumed is not None:
             self._resumed.set_result(None)

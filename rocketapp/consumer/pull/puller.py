@@ -81,7 +81,7 @@ class Puller:
         self._pulled_at = self._now()
         """When a pull was answered or allowed last."""
         self._is_resting = False
-        """Flow control forbids pulls."""
+        """It waits at the gate: a pause or flow control forbids pulls."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
@@ -247,7 +247,7 @@ class Puller:
                 raise
 
     async def _allowed(self) -> None:
-        """Wait until flow control allows the next pull."""
+        """Wait at the gate until the next pull may be sent."""
         self._is_resting = True
         try:
             await self._flow.passed()

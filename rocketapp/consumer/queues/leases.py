@@ -24,7 +24,7 @@ _TOGETHER = 1.0
 """Renewals that are due within this many seconds are asked for in one request."""
 
 _SOURCE = "lock"
-"""Of the reasons that are said of locks."""
+"""Source of the reasons that concern locks."""
 _PATIENCE = 1.0
 """Seconds without its lock, or with one that is uncertain, after which a queue is said to be blocked."""
 

@@ -1,7 +1,7 @@
-"""Where and when a session of an owned queue begins.
+"""Where a session of an owned queue begins.
 
-Under the lock of an orderly queue, or after the member before it; at the committed offset, or where the start rule
-says, which is committed at once. Without an answer of its broker a queue is not consumed: an offset is never guessed.
+At the committed offset, or where the start rule says, which is committed at once; under a lock only while that is
+certain. Without an answer of its broker a queue is not consumed: an offset is never guessed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LOOK_INTERVAL = 0.25
 
 
 class Starts:
-    """Finds out where the sessions of one group's queues begin, and when they may."""
+    """Finds out where the sessions of one group's queues begin."""
 
     def __init__(
         self,

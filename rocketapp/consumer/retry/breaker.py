@@ -45,7 +45,7 @@ class Stopping:
             breaker.failed(failure)
 
     def heard(self, handler: Handler, judged: Iterable[tuple[object, Failure | None]]) -> None:
-        """A call has ended whose queue was given back: its messages come again, but what pauses a topic here holds."""
+        """A call has ended whose queue was given back: its messages come again, but a pause that it asks for begins."""
         for _, failure in judged:
             if failure is not None:
                 self.failed(handler, failure)

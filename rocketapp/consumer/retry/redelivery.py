@@ -64,7 +64,7 @@ from rocketapp.wire.record import Message
 from rocketapp.wire.requests.send_back import DEAD
 
 _SOURCE = "retry"
-"""Of the reasons that are said of failed messages that wait to be sent back."""
+"""Source of the reasons of failed messages that wait to be sent back."""
 _WIDTH = 16
 """Attempts in flight per broker."""
 _LATE = 2.0

@@ -65,7 +65,7 @@ _FIRST_WAIT, _LONGEST_WAIT, _LONGEST_REFUSED = 0.05, 1.0, 5.0
 _TELLS_FOR = 1.5
 """Seconds after an end in which a member that leaves waits until it is asked for it."""
 _SOURCE = "forward"
-"""Of the reasons that are said of messages that wait for another member."""
+"""Source of the reasons of messages that wait for another member."""
 _TELL_AFTER = 5.0
 """Seconds after which it is said that messages wait for another member."""
 NAME = "a handler of another member"

@@ -167,12 +167,12 @@ class Caller:
             self.probed = None
             self._probe.append(None)
 
-    def stops(self, item: Any) -> bool:
-        """Whether a pause has begun since this one was started: it is to start nothing more."""
+    def is_paused_for(self, item: Any) -> bool:
+        """Whether a started call may be given nothing more: its topic is paused, and it is not the pause's probe."""
         return self.is_paused and self.probed is not item
 
     def checked(self, check: Callable[[Any], Any], item: Any) -> Any:
-        """What of an item may still start, or None if nothing may."""
+        """What of an item may still start. None if nothing may: its token and its probe are given back."""
         left = check(item)
         if left is None:
             self.not_started(item)
@@ -196,7 +196,7 @@ class Caller:
         self.workers.enter(self)
 
     def change_rate(self, rate: float) -> None:
-        """Another rate holds from now on, also for what waits."""
+        """Another rate applies from now on, also to what waits."""
         if self._tokens is not None:
             self._tokens.change(rate, self._loop.time())
             if self._timer is not None:

@@ -128,7 +128,7 @@ class Run:
 
     @property
     def is_about_to_start(self) -> bool:
-        """Messages of it start soon: not those of a topic that is stopped."""
+        """Messages of it start soon: not those of a paused topic."""
         try:
             return not (self.rests or self.starts_nothing or self.items[0][0].caller.is_paused)
         except IndexError:
