@@ -156,7 +156,8 @@ async def check_records(cluster: AdminCluster, fleet: Fleet, slave: Copy) -> Non
         record = await messages.view(ours, position, timeout)
         if record is None or position + len(record) > slave.end:
             return False
-        return record != await messages.view(theirs, position, timeout)
+        is_other = record != await messages.view(theirs, position, timeout)
+        return is_other and position >= await replication.log_begin(theirs, timeout)  # it has not deleted it
 
     positions = sorted({begin, *await at_once(position, places)})
     for at, is_other in zip(positions, await at_once(differs, positions), strict=True):

@@ -76,6 +76,7 @@ class RuntimeProcessor:
             "msgPutTotalTodayNow": str(core.traffic.put),
             "msgGetTotalTodayNow": str(core.traffic.got),
             "earliestMessageTimeStamp": str(core.store.first_stored_ms() or now_ms),
+            "commitLogMinOffset": str(core.store.begin_position),
             "commitLogDiskRatio": f"{core.store.disk_used:.2f}",
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",

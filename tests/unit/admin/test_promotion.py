@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
 
@@ -20,15 +22,18 @@ from rocketapp.admin.promotion import (
     spread,
     steps,
 )
+from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.client.calls import replication
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.send import SendRequest
 from rocketapp.wire.requests.statistics import TopicOffset
 from tests.cases import cases
-from tests.unit.admin.stage import stage
+from tests.unit.admin.stage import Stage, stage
 from tests.unit.broker.asking import SMALL_INDEX
 
 COPY = Copy(1, "10.0.0.2:10911", 100, "10.0.0.1:9877", "10.0.0.1:9876")
@@ -108,22 +113,31 @@ def test_a_slave_of_another_history_is_not_waited_for() -> None:
     assert not hopeless(FLEET, 1, position=4096, end=2048, connected=1, grown=0, moved=0)
 
 
+@asynccontextmanager
+async def copied(one: Stage, files: MemoryFiles) -> AsyncIterator[Copy]:
+    """A broker that serves these files, as the slave of the stage's."""
+    address = "127.0.0.1:9886"
+    other = EmbeddedBroker(
+        config=BrokerConfig(listen=address, segment_bytes=1 << 20, **SMALL_INDEX),
+        clock=one.broker.clock,
+        random=Random(1),
+        observe=one.broker.events.append,
+        files=files,
+    )
+    await other.start(one.broker.network)
+    try:
+        yield replace(COPY, address=address, end=1 << 22)
+    finally:
+        await other.stop()
+
+
 async def test_a_slave_with_another_record_below_its_end_is_refused() -> None:
     async with stage() as one:
         for number in range(6):
             await one.client.send("orders", b"%d" % number, queue_id=0)
-        fleet, address = replace(FLEET, address=one.broker.address), "127.0.0.1:9886"
-        other = EmbeddedBroker(
-            config=BrokerConfig(listen=address, segment_bytes=1 << 20, **SMALL_INDEX),
-            clock=one.broker.clock,
-            random=Random(1),
-            observe=one.broker.events.append,
-            files=one.broker.files.clone(),
-        )
-        await other.start(one.broker.network)
-        try:
-            connection = await one.cluster.client.connection(address)
-            copy = replace(COPY, address=address, end=1 << 20)
+        fleet = replace(FLEET, address=one.broker.address)
+        async with copied(one, one.broker.files.clone()) as copy:
+            connection = await one.cluster.client.connection(copy.address)
             await check_records(one.cluster, fleet, copy)  # as many bytes, and the same ones
             own = Command(
                 RequestCode.SEND_MESSAGE_V2, SendRequest("makers", "orders", queue_id=0).to_fields(), b"o" * 99
@@ -136,8 +150,25 @@ async def test_a_slave_with_another_record_below_its_end_is_refused() -> None:
             compared = stored[7].physical_offset  # of what the slave has of that queue: 0, 1, 5, 7 and 8
             with pytest.raises(AdminError, match=f"slave 1 .* has another record at {compared} than broker-a"):
                 await check_records(one.cluster, fleet, copy)
-        finally:
-            await other.stop()
+
+
+@pytest.mark.parametrize("asked", [[], [0, 0]], ids=["before", "meanwhile"])
+async def test_a_slave_that_has_deleted_what_its_master_still_has_is_of_the_same_history(
+    asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_begin = replication.log_begin
+
+    async def answered(connection: Connection, timeout: float) -> int:
+        return asked.pop() if asked else await log_begin(connection, timeout)
+
+    monkeypatch.setattr(replication, "log_begin", answered)
+    async with stage() as one:
+        for _ in range(30):
+            await one.client.send("orders", bytes(100_000), queue_id=0)
+        files = one.broker.files.clone()
+        files.remove(f"commitlog/{files.names('commitlog')[0]}")
+        async with copied(one, files) as copy:
+            await check_records(one.cluster, replace(FLEET, address=one.broker.address), copy)
 
 
 def test_the_records_that_are_compared_lie_closer_together_towards_the_end() -> None:
