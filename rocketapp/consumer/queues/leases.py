@@ -16,7 +16,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import LIVES, Lease
-from rocketapp.tasks import Tasks, is_set_by
+from rocketapp.tasks import Tasks, is_set_by, until
 
 _ASK_AGAIN = 0.5
 """Seconds until a lock that was not granted, or not answered for, is asked for again."""
@@ -48,16 +48,10 @@ class Lock:
     def __repr__(self) -> str:
         return f"<Lock {self.queue}: {self.lease}>"
 
-    async def usable(self) -> bool:
-        """Wait until the lock is certain (again): True; or is lost for good: False."""
-        while not self.lost.done():
-            if self.lease.held(self._loop.time()):
-                return True
-            self._keeper.wake()
-            decided = asyncio.Event()
-            self.lease.when_decided(decided.set)
-            await decided.wait()
-        return False
+    async def usable(self, ended: asyncio.Future[None]) -> bool:
+        """Wait until the lock is certain (again): True; or is lost for good, or `ended` is done: False."""
+        await until(lambda: self.lost.done() or ended.done() or self.lease.held(self._loop.time()))
+        return not (self.lost.done() or ended.done())
 
     def drop(self) -> None:
         """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
@@ -176,10 +170,6 @@ class _Keeper:
         now = self._loop.time()
         for lock in self.locks.values():
             lock.ask_at = now
-        self._news.set()
-
-    def wake(self) -> None:
-        """Some lock is not held any more: see to it at once."""
         self._news.set()
 
     async def run(self) -> None:

@@ -60,7 +60,7 @@ class Starts:
 
     async def offset(self, queue: MessageQueue, lock: Lock | None, ended: asyncio.Future[None]) -> int | None:
         """Where the session begins; None when it does not, because the lock is lost or the queue to be given back."""
-        while not ended.done() and (lock is None or await lock.usable()):
+        while not ended.done() and (lock is None or await lock.usable(ended)):
             suspensions = 0 if lock is None else lock.lease.suspensions
             asking = self._member.tasks.start(self._offset(queue), f"start of {queue}")
             try:

@@ -61,6 +61,10 @@ def of(locks: Locks, events: Events) -> Leases:
     return Leases(cast(Member, member), cast(Commits, locks))
 
 
+def never() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
 async def held(locks: Locks, events: Events) -> tuple[Leases, list[Lock]]:
     leases = of(locks, events)
     found = [leases.want(queue) for queue in QUEUES]
@@ -141,7 +145,7 @@ async def test_after_a_lost_connection_locks_are_asked_for_again_and_used_when_n
     locks.gone = True
     leases.suspend("broker-a")
     assert not any(lock.lease.held(asyncio.get_running_loop().time()) for lock in found)
-    waiting = asyncio.ensure_future(found[0].usable())
+    waiting = asyncio.ensure_future(found[0].usable(never()))
     await asyncio.sleep(5)
     assert not waiting.done()
     locks.gone = False
@@ -159,8 +163,8 @@ async def test_a_lock_that_is_refused_after_a_doubt_is_lost_for_good() -> None:
     leases.suspend("broker-a")
     locks.taken = {QUEUES[0]}
     leases.ask_now("broker-a")
-    assert not await found[0].usable()
-    assert await found[1].usable()
+    assert not await found[0].usable(never())
+    assert await found[1].usable(never())
     assert found[0].lost.done()
     await leases.stop()
 
@@ -186,7 +190,7 @@ async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_asked_for_befo
     leases, found = await held(locks, Events())
     loop.stand_still(40)
     assert not found[0].lease.held(loop.time())
-    assert await found[0].usable()
+    assert await found[0].usable(never())
     assert not found[0].lost.done()
     await leases.stop()
 

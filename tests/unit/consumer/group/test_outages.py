@@ -9,6 +9,7 @@ import pytest
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Item, messages_of
+from rocketapp.consumer.retry.attempts import SHIFT
 from rocketapp.errors import ConnectError
 from rocketapp.model.event import Released
 from rocketapp.model.message_queue import MessageQueue
@@ -16,7 +17,7 @@ from rocketapp.transport.stream import Receiver, Stream
 from rocketapp.transport.tls import Tls
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import FakeCluster, Member, consumed
+from tests.unit.consumer.fake_cluster import Asked, FakeCluster, Member, consumed
 from tests.unit.scripted import eventually, in_virtual_time
 
 SICK = "broker-a"
@@ -249,4 +250,24 @@ async def test_what_others_did_while_a_member_was_cut_off_is_not_handled_again_w
     assert len(done) - 2000 < 10  # of 600 that were its own
     for each in (member, other):
         assert await each.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_broker_dies_between_its_lock_and_its_first_pull_keeps_no_stop_waiting() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"x")
+    cluster.offsets["group", queue] = 0
+
+    def dies(asked: Asked) -> bool:
+        if int(asked.fields["queueId"]) >= SHIFT:  # the last question before the queue is pulled
+            take_away(cluster, "dead")
+        return True
+
+    cluster.misbehave[RequestCode.QUERY_CONSUMER_OFFSET] = dies
+    member = await cluster.member(consumed(Times(), orderly=True)).start()
+    await asyncio.sleep(5)
+    assert (await stopped([member], cluster)) < 3
     await cluster.stop()
