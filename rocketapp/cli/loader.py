@@ -184,7 +184,7 @@ def _mend_of_call(error: BaseException) -> str:
         return ""
     if text.endswith("missing 1 required positional argument: 'function'"):
         return ": write the decorator without brackets"
-    return ": name all but the first argument" if re.search(r"takes .* positional arguments? but", text) else ""
+    return ": give options by name" if re.search(r"takes .* positional arguments? but", text) else ""
 
 
 def _names_a_place(text: str) -> bool:

@@ -20,7 +20,7 @@ from tests.unit.cli.brokers import serving_in_memory
 from tests.unit.cli.conftest import Here, Start
 from tests.unit.cli.processes import SURROUNDINGS
 
-APP = 'from rocketapp import RocketApp\napp = RocketApp("shop")\n'
+APP = 'from rocketapp import RocketApp, Router\napp = RocketApp("shop")\n'
 FILES = {
     "app.py": APP + '@app.subscribe("orders")\nasync def settle(message): ...\n',
     "raises.py": "import json\njson.loads('{')\n",
@@ -32,6 +32,7 @@ FILES = {
     "argument.py": APP + '@app.subscribe("orders")\nasync def one(message, what): ...\n',
     "brackets.py": APP + "@app.on_startup()\nasync def one(): ...\n",
     "positional.py": APP + '@app.subscribe("orders", "paid")\nasync def one(message): ...\n',
+    "unnamed.py": APP + 'Router("shop-")\n',
     "nowhere.py": APP + '@app.subscribe("orders")\nasync def one(a: "Nowhere"): ...\n',
     "mute.py": "class Mute(Exception):\n    def __str__(self): raise RuntimeError\nraise Mute\n",
     "key.toml": "[consumer]\npull_batch_sise = 32\n",
@@ -59,7 +60,8 @@ CASES = {
     "two handlers of everything": ("run twice", ["twice.py:6", "twice.py:3"]),
     "argument that nothing fills": ("run argument", ["argument.py:3", "annotation"]),
     "a decorator with brackets": ("run brackets", ["brackets.py:3: TypeError", "the decorator without brackets"]),
-    "a tag without its name": ("run positional", ["positional.py:3: TypeError", "name all but the first argument"]),
+    "a tag without its name": ("run positional", ["positional.py:3: TypeError", "give options by name"]),
+    "a prefix without its name": ("run unnamed", ["unnamed.py:3: TypeError", "give options by name"]),
     "annotation of nothing": ("run nowhere", ["nowhere.py:3", "Nowhere", "TYPE_CHECKING"]),
     "annotation of nothing in routes": ("routes nowhere", ["nowhere.py:3", "Nowhere"]),
     "unknown key": ("run app --settings key.toml", ["key.toml", "consumer.pull_batch_sise", "pull_batch_size"]),
