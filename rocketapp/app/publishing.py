@@ -104,7 +104,7 @@ def timeout_of(options: PublishOptions | TransactionOptions) -> float | None:
     return timeout
 
 
-def check_names(function: str, options: MessageOptions, known: type[MessageOptions]) -> None:
+def check_names(function: str, options: Mapping[str, object], known: type) -> None:
     """Raises TypeError for a keyword that the function does not take, and names those that it takes."""
     names = known.__annotations__
     if not options.keys() <= names.keys():

@@ -204,7 +204,7 @@ class _Tested:
         """How many messages filters refused; they are done."""
         return self._stage.lifecycle.counters.filtered
 
-    def _by_test(self, call: Callable[..., Awaitable[T]], *given: Any, **options: Any) -> Coroutine[Any, Any, T]:
+    def _by_test(self, call: Callable[..., Awaitable[T]], /, *given: Any, **options: Any) -> Coroutine[Any, Any, T]:
         """What is published meanwhile is the test's, and not the app's."""
         self._check_running()
 

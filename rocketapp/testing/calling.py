@@ -17,7 +17,7 @@ from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.changes import TopicChange
 from rocketapp.app.declare.declaration import Declaration
 from rocketapp.app.declare.phases import begin, declared_of, end, handlers_of, is_running, publishing_of, standing_in
-from rocketapp.app.publishing import PLAIN, through
+from rocketapp.app.publishing import PLAIN, check_names, through
 from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.run.wiring import handler_of, parts_of, resources
 from rocketapp.app.settings import Settings
@@ -42,13 +42,15 @@ from rocketapp.wire.requests.replies import reply_to
 def make_message(body: Any = b"", *, app: RocketApp | None = None, **facts: Unpack[MessageFacts]) -> Message:
     """`Message.make`, with the codecs of an app: a message as a pull brings it.
 
-    body: whatever can be published. attempt: 1 for the first. queue: where it was pulled from; None is queue 0 of
-    `topic` on broker-a. message_id: None for one that no other message has. born_at, stored_at: aware; None is the
-    second at which virtual time begins. app: encodes and marks the body as this app publishes it, with the codecs of
-    its plugins and the version of a type with upcasters; None knows neither.
+    body: whatever can be published. topic: "test" if none is given. tag, keys, properties: as for `publish`. attempt: 1
+    for the first. queue, offset: where it was pulled from; None is queue 0 of `topic` on broker-a. message_id: None for
+    one that no other message has. born_at, stored_at: aware; None is the second at which virtual time begins. app:
+    encodes and marks the body as this app publishes it, with the codecs of its plugins and the version of a type with
+    upcasters; None knows neither.
 
     Raises TypeError for a body that cannot be published, ValueError for an attempt below 1.
     """
+    check_names("make_message", facts, MessageFacts)
     payloads, properties = PLAIN if app is None else declared_of(app).payloads, facts.get("properties") or {}
     encoded, marks = payloads.encode(body, properties.get(CONTENT_TYPE))
     facts["properties"] = {**marks, **properties}
@@ -96,8 +98,7 @@ async def call(handler: Callable[..., Any], item: Any, **options: Unpack[CallOpt
     policy makes of it, Retry without one, with the exception as its `__cause__`. Raises LookupError for a function that
     is not a handler of the app, and what plugins raise when they start.
     """
-    if unknown := options.keys() - CallOptions.__annotations__.keys():
-        raise TypeError(f"call takes no keyword {min(unknown)!r}: it takes {', '.join(CallOptions.__annotations__)}")
+    check_names("call", options, CallOptions)
     is_batch = isinstance(item, list)
     app = options.get("app")
     if app is None:

@@ -433,6 +433,15 @@ def test_a_limit_that_no_time_reaches_is_refused() -> None:
         t.settle(limit=float("nan"))
 
 
+@pytest.mark.parametrize("name", ["publish", "publish_many", "request"])
+def test_a_keyword_that_publishing_does_not_take_is_refused_by_name_whatever_it_is(name: str) -> None:
+    with (
+        TestApp(shop()) as t,
+        pytest.raises(TypeError, match=rf"^{name}\(\) takes no keyword 'call': it"),
+    ):
+        getattr(t, name)("orders", [b"1"], call=1)
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "use", [lambda t: t.publish("orders", b"1"), lambda t: t.publish_many("orders", [b"1"]), lambda t: t.settle()]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -188,8 +190,16 @@ async def test_a_cluster_that_the_app_does_not_name_is_refused_as_by_a_running_a
 
 
 async def test_a_misspelt_keyword_is_refused_instead_of_collecting_nothing() -> None:
-    with pytest.raises(TypeError, match="call takes no keyword 'publised': it takes app, topic, group, published"):
+    with pytest.raises(TypeError, match=r"call\(\) takes no keyword 'publised': it takes app, topic, group, published"):
         await call(print, b"", publised=[])  # type: ignore[call-overload]
+
+
+def test_a_keyword_of_no_message_is_refused_by_what_was_called_with_those_it_takes() -> None:
+    _, *keywords = inspect.signature(Message.make).parameters
+    said = f"make_message() takes no keyword 'topc': it takes {', '.join(keywords)}"
+    with pytest.raises(TypeError, match=f"^{re.escape(said)}$"):
+        make_message(b"", topc="orders")  # type: ignore[call-arg]
+    assert [name for name in keywords if name not in inspect.getdoc(make_message)] == []
 
 
 def test_a_message_is_what_a_pull_would_bring() -> None:
