@@ -19,6 +19,7 @@ from rocketapp.wire.requests.admin import RunningInfoRequest
 from rocketapp.wire.requests.pull import PullResponse
 from rocketapp.wire.requests.reset_offset import encode_reset
 from tests.unit.consumer.fake_cluster import Asked, FakeCluster, Member, consumed
+from tests.unit.consumer.seen import started
 from tests.unit.scripted import eventually, in_virtual_time
 
 
@@ -41,6 +42,14 @@ class Held:
             self.waiting.popleft().set_result(None)
 
 
+async def with_ten() -> tuple[FakeCluster, MessageQueue]:
+    """A cluster whose only queue has ten messages."""
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 10)
+    return cluster, queue
+
+
 def to_member(cluster: FakeCluster) -> Connection:
     return next(iter(cluster.brokers["broker-a"].members))
 
@@ -56,10 +65,7 @@ def move(cluster: FakeCluster, queue: MessageQueue, offset: int) -> None:
 def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_committed(orderly: bool) -> None:
     @in_virtual_time
     async def story() -> None:
-        cluster, held = FakeCluster(), Held()
-        await cluster.start()
-        (queue,) = cluster.create("topic")
-        cluster.send_many(queue, 10)
+        (cluster, queue), held = await with_ten(), Held()
         member = await cluster.member(consumed(held, orderly=orderly)).start()
         old = 1 if orderly else 10
         await eventually(lambda: len(held.calls) == old)
@@ -87,10 +93,7 @@ def test_a_group_that_is_moved_goes_on_there_and_nothing_of_the_old_position_is_
 
 @in_virtual_time
 async def test_a_broker_that_moves_the_group_for_an_operator_is_followed_and_nothing_is_said_to_have_failed() -> None:
-    cluster, held = FakeCluster(), Held()
-    await cluster.start()
-    (queue,) = cluster.create("topic")
-    cluster.send_many(queue, 10)
+    (cluster, _), held = await with_ten(), Held()
     member = await cluster.member(consumed(held)).start()
     await eventually(lambda: len(held.calls) == 10)
     held.end(10)
@@ -101,9 +104,7 @@ async def test_a_broker_that_moves_the_group_for_an_operator_is_followed_and_not
         cluster.behave(RequestCode.PULL_MESSAGE)
         return Command(ResponseCode.PULL_OFFSET_MOVED, fields=PullResponse(0, 6, 0, 10).to_fields())
 
-    cluster.misbehave[RequestCode.PULL_MESSAGE] = lambda asked: (
-        moves(asked) if asked.fields["topic"] == "topic" else True
-    )
+    cluster.misbehave[RequestCode.PULL_MESSAGE] = moves
     await eventually(lambda: held.calls[10:] == [b"6", b"7", b"8", b"9"], 60)
     reasons = [event.reason for event in member.events.of(Released)]
     assert reasons == ["the broker moved the group from offset 10 to 6"]
@@ -116,10 +117,7 @@ async def test_a_broker_that_moves_the_group_for_an_operator_is_followed_and_not
 
 @in_virtual_time
 async def test_a_group_that_is_moved_while_a_queue_begins_goes_on_there() -> None:
-    cluster, held = FakeCluster(), Held()
-    await cluster.start()
-    (queue,) = cluster.create("topic")
-    cluster.send_many(queue, 10)
+    (cluster, queue), held = await with_ten(), Held()
     cluster.offsets["group", queue] = 0
 
     def moves(_: Asked) -> bool:
@@ -149,10 +147,7 @@ async def _info(cluster: FakeCluster, member: Member, *, with_stacks: bool = Fal
 
 @in_virtual_time
 async def test_a_member_tells_what_it_does_with_each_queue_and_where_its_handlers_stand() -> None:
-    cluster, held = FakeCluster(), Held()
-    await cluster.start()
-    (queue,) = cluster.create("topic")
-    cluster.send_many(queue, 10)
+    (cluster, _), held = await with_ten(), Held()
     member = await cluster.member(consumed(held, orderly=True)).start()
     await eventually(lambda: len(held.calls) == 1)
     held.end(1)

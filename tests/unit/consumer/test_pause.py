@@ -74,6 +74,25 @@ async def test_a_paused_topic_starts_nothing_keeps_its_queues_and_goes_on_where_
     await cluster.stop()
 
 
+@pytest.mark.parametrize("options", [{}, {"orderly": True}])
+@in_virtual_time
+async def test_what_a_pull_from_before_a_pause_brings_is_not_kept_and_is_pulled_after_it(
+    options: dict[str, Any],
+) -> None:
+    cluster, seen = await started(), Seen()
+    (queue,) = cluster.create("topic")
+    member = await cluster.member(consumed(seen, **options)).start()
+    await asyncio.sleep(1)  # its pull is kept by the broker
+    member.consumer.pause("topic", "maintenance")
+    cluster.send_many(queue, 5)
+    await asyncio.sleep(100)
+    assert [one.unfinished for one in member.consumer.snapshot().queues if one.queue == queue] == [0]
+    member.consumer.resume("topic")
+    await eventually(lambda: len(seen) == 5)
+    assert await member.stop()
+    await cluster.stop()
+
+
 @in_virtual_time
 async def test_a_pause_during_a_drain_starts_nothing_more() -> None:
     cluster, started_at = await started(), list[float]()

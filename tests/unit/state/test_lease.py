@@ -25,6 +25,12 @@ def test_trust_counts_from_when_the_request_was_sent() -> None:
     assert held.renewal() == 120.0
 
 
+def test_a_lease_that_is_shorter_than_the_interval_is_renewed_as_it_ends() -> None:
+    held = Lease(lasts=LASTS, renew_interval=2 * LASTS)
+    held.granted(sent_at=100.0)
+    assert held.renewal() == 130.0
+
+
 def test_an_answer_that_comes_late_does_not_shorten_it() -> None:
     held = lease()
     held.granted(sent_at=100.0)

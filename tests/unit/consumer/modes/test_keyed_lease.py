@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, opened
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -30,23 +28,14 @@ async def test_a_keyed_queue_whose_lease_was_uncertain_while_all_calls_were_busy
     topic = consumed_by(Handler(subscription(concurrency=1, order_by=lambda message: message.offset), call))
     mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
 
-    def opened(queue: MessageQueue) -> tuple[Any, Any, ScriptedLock]:
-        process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
-        lock = ScriptedLock()
-        return process_queue, mode.open(under(lock, process_queue)), lock
-
-    def deliver(process_queue: Any, delivery: Any, *messages: Message) -> None:
-        process_queue.put(messages)
-        delivery.deliver(messages)
-
-    other, of_other, _ = opened(OTHER)
-    queue, of_queue, lock = opened(QUEUE)
-    deliver(other, of_other, message(0, queue=OTHER))
+    other, of_other = opened(mode, OTHER, message(0, queue=OTHER))
     await asyncio.sleep(1)
-    deliver(queue, of_queue, message(0))  # it waits for the only call
+    queue, _ = opened(mode, QUEUE, message(0))  # it waits for the only call
+    lock = queue.lease
+    assert isinstance(lock, ScriptedLock)
     await asyncio.sleep(1)
     lock.run_out()  # the connection to its broker was lost
-    deliver(other, of_other, message(1, queue=OTHER))
+    of_other.deliver(other.put([message(1, queue=OTHER)]))
     await asyncio.sleep(1)
     lock.decide(usable=True)  # renewed a second later
     await asyncio.sleep(3600)
@@ -65,11 +54,9 @@ async def test_a_keyed_queue_that_is_resumed_while_its_lease_is_uncertain_goes_o
     context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
     context.member.pauses.pause("topic", "operator")
-    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    lock = ScriptedLock()
-    delivery = mode.open(under(lock, queue))
-    queue.put([message(0)])
-    delivery.deliver([message(0)])
+    queue, _ = opened(mode, QUEUE, message(0))
+    lock = queue.lease
+    assert isinstance(lock, ScriptedLock)
     await asyncio.sleep(1)
     lock.run_out()
     await asyncio.sleep(0.1)
@@ -91,11 +78,7 @@ async def test_messages_that_were_given_back_at_the_end_of_a_lease_start_at_once
 
     topic = consumed_by(Handler(subscription(concurrency=1, order_by=lambda message: message.offset), call))
     mode = MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters()), in_order=True)
-    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = mode.open(under(ScriptedLock(), queue))
-    messages = [message(0), message(1)]
-    queue.put(messages)
-    delivery.deliver(messages)
+    queue, delivery = opened(mode, QUEUE, message(0), message(1))
     await asyncio.sleep(0.5)
     (run,) = delivery.runs()
     run.starts_nothing = True  # as a worker says that sees the end of the lease

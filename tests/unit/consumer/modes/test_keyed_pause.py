@@ -7,10 +7,9 @@ import asyncio
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.outcome import Pause
-from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
+from tests.unit.consumer.modes.contexts import DeadLetters, mode_context, opened
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import in_virtual_time
 
@@ -32,11 +31,7 @@ async def test_a_message_of_a_mixed_walk_that_pauses_its_topic_is_called_again_a
     )
     context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
-    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = mode.open(under(ScriptedLock(), queue))
-    messages = [message(0, "pauses"), message(1, "other")]
-    queue.put(messages)
-    delivery.deliver(messages)
+    queue, _ = opened(mode, QUEUE, message(0, "pauses"), message(1, "other"))
     await asyncio.sleep(5)
     assert called == [0]
     assert context.member.pauses.is_paused("topic")
@@ -59,11 +54,7 @@ async def test_the_same_with_one_handler_whose_other_worker_has_emptied_the_lane
     topic = consumed_by(Handler(subscription(concurrency=2, order_by=lambda message: message.offset), pauses))
     context = mode_context(topic.handlers, dead_letters=DeadLetters())
     mode = MessageMode([topic], context, in_order=True)
-    queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
-    delivery = mode.open(under(ScriptedLock(), queue))
-    messages = [message(0), message(1)]
-    queue.put(messages)
-    delivery.deliver(messages)
+    opened(mode, QUEUE, message(0), message(1))
     await asyncio.sleep(5)
     context.member.pauses.resume("topic")
     await asyncio.sleep(3600)

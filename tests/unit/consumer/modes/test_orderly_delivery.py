@@ -310,6 +310,25 @@ def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() 
     run_virtual(main)
 
 
+@in_virtual_time
+async def test_a_delivery_that_is_abandoned_cancels_its_own_calls_alone() -> None:
+    called: list[int] = []
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        await asyncio.sleep(5)
+
+    bench = Bench(call, concurrency=2)
+    bench.begin(0, 1)
+    abandoned = bench.delivery
+    bench.begin(100, 101)
+    await asyncio.sleep(1)
+    assert await abandoned.abandon()
+    await asyncio.sleep(10)
+    assert (called, bench.process_queue.commit_offset) == ([0, 100], 101)
+    await bench.way.callers.stop()
+
+
 async def test_nothing_that_a_thread_finishes_after_its_delivery_was_abandoned_is_acknowledged() -> None:
     blocked, release, ended = threading.Event(), threading.Event(), threading.Event()
 

@@ -164,6 +164,18 @@ async def test_a_session_that_ends_in_the_place_of_another_queue_leaves_the_firs
     await commits.stop()
 
 
+@in_virtual_time
+async def test_a_session_that_ends_after_its_lease_writes_nothing() -> None:
+    store = Store()
+    commits, committer, session = begun(store, 5)
+    session.process_queue.finish(message(0))
+    session.process_queue.lease.suspend(asyncio.get_running_loop().time())
+    session.is_ending = True
+    assert not await committer.commit_finally(session)
+    assert store.written == []
+    await commits.stop()
+
+
 @pytest.mark.parametrize("is_told", [True, False], ids=["all is told", "one is not"])
 def test_a_queue_is_left_in_order_while_its_broker_is_away_if_that_was_told_all_that_is_done(is_told: bool) -> None:
     class Away(Store):
