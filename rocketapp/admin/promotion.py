@@ -283,6 +283,16 @@ def missing(master: Held, slave: Held) -> Iterator[str]:
     others = {queue.topic for queue, held in master.queues.items() if _has_others(held, copied.get(queue, empty))}
     if others:
         yield f"messages of {first_of(sorted(others))}"
+    begins = {
+        (queue.topic, queue.queue_id): held.min_offset
+        for queue, held in copied.items()
+        if queue in master.queues and held.min_offset > master.queues[queue].min_offset
+    }
+    unread = {
+        key for (key, queue), offset in master.offsets.items() if offset < begins.get((key.partition("@")[0], queue), 0)
+    }
+    if unread:
+        yield f"unread messages of {first_of(sorted(unread))}"
     late = sorted(
         {key for (key, queue), offset in master.offsets.items() if slave.offsets.get((key, queue), 0) != offset}
     )

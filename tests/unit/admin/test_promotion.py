@@ -58,6 +58,11 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
         HELD, queues={ORDERS: TopicOffset(3, 11, NOW_MS + 1)}, delays={3: 3, 18: 1}, timers=(NOW_MS - 5_000, 4)
     )
     assert list(missing(HELD, more)) == []
+    read = replace(HELD, queues={ORDERS: TopicOffset(5, 9, NOW_MS)})
+    assert list(missing(HELD, read)) == []  # what it has deleted is read
+    assert list(missing(replace(HELD, queues={ORDERS: TopicOffset(6, 9, NOW_MS)}), HELD)) == []
+    expired = replace(HELD, queues={ORDERS: TopicOffset(6, 9, NOW_MS)})
+    assert list(missing(expired, expired)) == []  # at both
 
 
 @cases(
@@ -66,6 +71,7 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
         (replace(HELD, topics=frozenset({"orders"})), "topic %RETRY%billing"),
         (replace(HELD, queues={ORDERS: TopicOffset(3, 8, NOW_MS - 1)}), "messages of orders"),
         (replace(HELD, queues={ORDERS: TopicOffset(3, 11, NOW_MS - 1)}), "messages of orders"),
+        (replace(HELD, queues={ORDERS: TopicOffset(6, 9, NOW_MS)}), "unread messages of orders@billing"),
         (replace(HELD, groups=frozenset[str]()), "group billing"),
         (replace(HELD, offsets={("orders@billing", 0): 5}), "committed offsets of orders@billing"),
         (replace(HELD, offsets={**HELD.offsets, ("orders@billing", 1): 6}), "committed offsets of orders@billing"),
@@ -78,6 +84,7 @@ def test_a_slave_that_has_as_much_lacks_nothing() -> None:
         "a topic",
         "a message",
         "messages behind those of a deleted topic",
+        "messages that its group has not read",
         "a group",
         "a queue",
         "an offset",
