@@ -16,6 +16,7 @@ from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopFailed, QueueBlocked, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Park, Retry
+from rocketapp.state.pop_queue import LATE
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.record import Message
 from rocketapp.wire.requests.assignment import POP
@@ -229,7 +230,7 @@ async def test_a_stop_finishes_what_runs_and_gives_the_rest_back_at_once() -> No
     assert await member.stop()
     assert asyncio.get_running_loop().time() - began < 4
     assert sorted(slow.done) == [b"0", b"1"]
-    other = await cluster.member(popped(seen)).start()
+    other = await cluster.member(popped(seen), config=replace(TIMES, long_poll=2.0)).start()
     await eventually(lambda: len(seen) == 8, seconds=20)
     assert sorted(seen) == [(str(number).encode(), 1) for number in range(2, 10)]
     assert await other.stop()
@@ -306,6 +307,29 @@ async def test_a_failed_message_hurries_the_pops_of_its_own_topic_alone() -> Non
     await asyncio.sleep(60)
     hurried, quiet = (len(cluster.requests(RequestCode.POP_MESSAGE, topic=name)) for name in ("topic", "quiet"))
     assert quiet < 15 < hurried
+    assert await member.stop()
+
+
+@in_virtual_time
+async def test_a_retry_that_another_member_gets_is_waited_for_until_it_would_be_late() -> None:
+    cluster, seen = await started(queues=1, sent=1), Seen()
+
+    async def fail(message: Message) -> None:
+        raise Retry(after=5)
+
+    member = await cluster.member(popped(fail)).start()
+    await asyncio.sleep(1)
+    member.consumer.pause("topic", "operator")
+    other = await cluster.member(popped(seen), config=replace(TIMES, long_poll=2.0)).start()
+    await eventually(lambda: len(seen) == 1, seconds=20)
+    member.consumer.resume("topic")
+    assert any("retry that was sent back" in reason for reason in (await member.consumer.idle()).reasons)
+    assert await other.stop()
+    await asyncio.sleep(LATE + 5)
+    assert (await member.consumer.idle()).reasons == ()
+    asked = len(cluster.requests(RequestCode.POP_MESSAGE, topic="topic"))
+    await asyncio.sleep(60)
+    assert len(cluster.requests(RequestCode.POP_MESSAGE, topic="topic")) - asked < 15, "pops are not hurried any more"
     assert await member.stop()
 
 
