@@ -20,6 +20,8 @@ from rocketapp.state.process_queue import ProcessQueue
 
 LATE = 10.0
 """Seconds that a broker may be late with messages that come again."""
+MOST_COMING = 10_000
+"""Messages of which it is remembered that they come again, at most."""
 M = TypeVar("M", bound=Pulled)
 
 RENEW_AT = 0.5
@@ -209,6 +211,12 @@ class PopQueue(ProcessQueue[M]):
             hand_out.begin(handle, at)
         if hand_out.finished:
             self._prompt()
+
+    def comes_again(self, message_id: str, until: float) -> None:
+        """A message that this member has failed on comes again until then, perhaps to another member."""
+        self.coming[message_id] = until
+        if len(self.coming) > MOST_COMING:
+            del self.coming[next(iter(self.coming))]  # of so many it hardly comes last
 
     def forget(self, message: M) -> None:
         """It comes again later, so it is not in flight any more."""

@@ -212,7 +212,7 @@ class PopAcks:
         delay = seconds_of(level)
 
         def hidden() -> None:
-            self.queue.coming[message.message_id] = self._loop.time() + delay + LATE
+            self.queue.comes_again(message.message_id, self._loop.time() + delay + LATE)
             count_retry(self._member, handler, message, failure, delay)
 
         self._start(_Change(message, delay, is_last=True, when_hidden=hidden))

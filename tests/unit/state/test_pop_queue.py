@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.state.pop_queue import HandOut, PopQueue
+from rocketapp.state.pop_queue import MOST_COMING, HandOut, PopQueue
 
 QUEUE = MessageQueue("orders", "broker-a", -1)
 
@@ -120,3 +120,10 @@ def test_the_oldest_is_what_was_handed_out_first() -> None:
     assert queue.oldest is first
     queue.finish_all([first, *rest])
     assert queue.oldest is None
+
+
+def test_of_the_messages_that_come_again_the_last_ones_are_remembered() -> None:
+    queue = popped(0).queue
+    for number in range(MOST_COMING + 100):
+        queue.comes_again(str(number), 3600.0 + number)
+    assert list(queue.coming) == [str(number) for number in range(100, MOST_COMING + 100)]
