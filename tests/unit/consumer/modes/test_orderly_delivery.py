@@ -9,6 +9,8 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Any, cast
 
+import pytest
+
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
@@ -18,7 +20,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, opened, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 from tests.virtual import run_virtual
@@ -282,12 +284,17 @@ async def test_a_thread_goes_on_with_a_long_run_whose_offsets_are_prompted_meanw
     await bench.way.callers.stop()
 
 
-def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() -> None:
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_a_slow_handler_lets_other_queues_have_their_turn_after_a_second(is_async: bool) -> None:
     called: list[int] = []
 
     def call(message: Message) -> None:
         called.append(message.offset)
         block(0.1)
+
+    async def on_loop(message: Message) -> None:
+        called.append(message.offset)
+        await asyncio.sleep(0.1)
 
     async def main() -> None:
         made: list[SimulatedThreads] = []
@@ -296,7 +303,7 @@ def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() 
             made.append(SimulatedThreads())
             return made[-1]
 
-        bench = Bench(call, threads=make, is_async=False, concurrency=1)
+        bench = Bench(on_loop if is_async else call, threads=make, is_async=is_async, concurrency=1)
         bench.begin(0, 256)
         bench.begin(1000, 1256)
         await asyncio.sleep(100)
@@ -306,6 +313,46 @@ def test_a_slow_sync_handler_lets_other_queues_have_their_turn_after_a_second() 
         await bench.way.callers.stop()
         for threads in made:
             threads.end()
+
+    run_virtual(main)
+
+
+def test_a_thread_starts_nothing_more_of_a_queue_that_is_handed_over() -> None:
+    called: list[int] = []
+
+    def call(message: Message) -> None:
+        called.append(message.offset)
+        block(0.1)
+
+    async def main() -> None:
+        threads = SimulatedThreads()
+        bench = Bench(call, threads=lambda: threads, is_async=False)
+        bench.begin(0, 32)
+        await asyncio.sleep(0.25)
+        bench.delivery.end(start_no_more=True)
+        await bench.delivery.drained()
+        assert (called, bench.process_queue.commit_offset) == ([0, 1, 2], 3)
+        await bench.way.callers.stop()
+        threads.end()
+
+    run_virtual(main)
+
+
+def test_a_run_of_many_heads_is_given_back_once_by_each_thread_of_a_slow_handler() -> None:
+    def call(_: Message) -> None:
+        block(1.5)
+
+    async def main() -> None:
+        threads = SimulatedThreads()
+        handler = Handler(subscription(order_by=lambda message: message.offset, is_async=False, concurrency=2), call)
+        context = mode_context([handler], dead_letters=DeadLetters(), threads=lambda: threads)
+        mode = MessageMode([consumed_by(handler)], context, in_order=True)
+        queue, delivery = opened(mode, QUEUE, *(message(offset) for offset in range(8)))
+        await asyncio.sleep(60)
+        assert queue.commit_offset == 8
+        assert list(delivery.runs()) == []
+        await mode.callers.stop()
+        threads.end()
 
     run_virtual(main)
 
