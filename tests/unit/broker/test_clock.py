@@ -13,7 +13,7 @@ from tests.unit.broker.test_pop import Member
 from tests.unit.scripted import in_virtual_time
 
 BACK = 3600.0
-SECONDS = {b"level": 10.0, b"timer": 25.0, b"moment": 25.0}
+SECONDS = {b"level": 10.0, b"timer": 25.0, b"milliseconds": 25.0, b"moment": 25.0}
 
 
 async def delay_all(broker: Running, member: Member) -> None:
@@ -22,6 +22,7 @@ async def delay_all(broker: Running, member: Member) -> None:
     for body, name, value in (
         (b"level", names.DELAY, "3"),
         (b"timer", names.TIMER_DELAY_SEC, "25"),
+        (b"milliseconds", names.TIMER_DELAY_MS, "25000"),
         (b"moment", names.TIMER_DELIVER_MS, str(moment)),
     ):
         properties = names.encode({name: value}).decode()
@@ -67,3 +68,14 @@ async def test_a_clock_that_is_set_back_makes_nothing_early_or_late(is_stored_be
         assert found.keys() == {*SECONDS, b"popped", b"failed"}
         for body, at in found.items():
             assert SECONDS.get(body, 10.0) <= at + 0.01 <= SECONDS.get(body, 10.0) * 1.01 + 2.5
+
+
+@in_virtual_time
+async def test_a_clock_that_is_set_forward_is_followed_at_once() -> None:
+    async with running() as broker:
+        member = Member(await broker.client())
+        properties = names.encode({names.TIMER_DELAY_SEC: "3600"}).decode()
+        assert (await member.client.send("late", b"x", properties, queue_id=0)).code == ResponseCode.SUCCESS
+        await asyncio.sleep(50)
+        broker.clock.epoch += 3549.5
+        assert (await come(member, broker.loop.time(), 5.0)).keys() == {b"x"}

@@ -327,15 +327,15 @@ def test_an_unreadable_delayed_record_costs_itself() -> None:
     assert broker.after(60) == 0
 
 
-@pytest.mark.parametrize("harm", ["zeroed", "another entry"])
-def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(harm: str) -> None:
+@pytest.mark.parametrize(("number", "harm"), [(0, "zeroed"), (1, "zeroed"), (1, "another entry")])
+def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(number: int, harm: str) -> None:
     disk = Disk()
     broker = Broker(disk)
-    for number in range(4):
-        broker.schedule(record(b"%d" % number), 2)
+    for body in (b"0", b"1", b"2", b"3"):
+        broker.schedule(record(body), 2)
     broker.store.flush()
     queue = disk.open(f"consumequeue/{SCHEDULE_TOPIC}/1/00000000000000000000")
-    queue.write(bytes(20) if harm == "zeroed" else queue.read(20, 0), 20)
+    queue.write(bytes(20) if harm == "zeroed" else queue.read(20, 0), 20 * number)
     broker.after(4)
     assert bodies(broker.store) == []
     broker.after(2)
