@@ -176,6 +176,8 @@ async def test_a_slave_that_has_deleted_what_its_master_still_has_is_of_the_same
         files.remove(f"commitlog/{files.names('commitlog')[0]}")
         async with copied(one, files) as copy:
             await check_records(one.cluster, replace(FLEET, address=one.broker.address), copy)
+            assert asked == []
+            assert await log_begin(await one.cluster.client.connection(copy.address), 3.0) > 0
 
 
 def test_the_records_that_are_compared_lie_closer_together_towards_the_end() -> None:

@@ -296,9 +296,13 @@ def test_an_app_that_closes_stdout_and_stderr_takes_them_from_nobody(
 
 
 def test_a_shut_down_function_that_fails_is_one_line(start: Start, write_app: WriteApp, broker: str) -> None:
-    write_app(HANDLER + READY + '@app.on_shutdown\ndef last():\n    raise OSError("no database")\n')
+    write_app(
+        HANDLER
+        + '@app.on_startup\nasync def first():\n    await app.publish("orders", "one")\n'
+        + '@app.on_shutdown\ndef last():\n    raise OSError("no database")\n'
+    )
     run = start("run", "app:app", "--name-server", broker)
-    run.says("ready")
+    run.says("settled one")  # what stops while it starts shuts nothing down
     run.stops(1)
     assert re.search(r" ERROR +\S*app\.py:\d+: on_shutdown function app:last raised OSError: no database\n", run.err)
     assert "Traceback" not in run.err

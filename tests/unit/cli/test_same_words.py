@@ -71,7 +71,7 @@ CASES = {
         r"flow control: [^\n;]+ limit cache_max_bytes \d+",
     ),
     "full disk": Case(
-        "while not os.path.exists('full'):\n        await asyncio.sleep(0.1)\n    raise ValueError",
+        "note('called')\n    while not os.path.exists('full'):\n        await asyncio.sleep(0.1)\n    raise ValueError",
         r"\d+ failed messages? waits? to be sent back: [^\n;(]*\w",
     ),
     "lost lock": Case("pass", r"no lock: another member holds its lock", ", orderly=True"),
@@ -134,6 +134,7 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Sick]]:
             found[title] = Sick(address, run, Http(run), folder)
         found["dead broker"].http.becomes("/ready", 200)
         brokers["dead broker"].signal(signal.SIGKILL)
+        found["full disk"].run.says("called")
         # The system refuses every further write of that process, as it does on a disk without room.
         resource.prlimit(brokers["full disk"].process.pid, resource.RLIMIT_FSIZE, (1, 1))
         (found["full disk"].folder / "full").touch()
