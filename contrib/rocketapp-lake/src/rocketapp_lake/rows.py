@@ -233,11 +233,24 @@ _OF_QUEUE = COORDINATES.types[:3]
 def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Raises one of _NO_ARRAY for a value that the column does not hold, or that readers could not show."""
     found = pa.array(values, kind)
-    if pa.types.is_timestamp(kind):
-        years = pc.year(found)
+    for years in map(pc.year, _times(found)):
         if pc.any(pc.or_(pc.less(years, 1), pc.greater(years, 9999))).as_py():
             raise OverflowError("in UTC its year is not one of 1 to 9999")
     return found
+
+
+def _times(column: pa.Array) -> Iterator[pa.Array]:
+    """The times in it, at any depth."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        yield column
+    elif pa.types.is_map(kind):
+        yield from (*_times(column.keys), *_times(column.items))
+    elif pa.types.is_list(kind):
+        yield from _times(column.flatten())
+    elif pa.types.is_struct(kind):
+        for field in column.flatten():  # without those of a null
+            yield from _times(field)
 
 
 def _misfits(column: Sequence[Any], field: pa.Field) -> list[tuple[int, str]]:
