@@ -147,6 +147,8 @@ def _read_file(file: str | None) -> _File | None:
     path = Path(DEFAULT_FILE if file is None else file)
     if file is None and not path.exists() and not path.is_symlink():  # a link that leads nowhere was meant to be read
         return None
+    if file is None and path.is_fifo():  # which may have no writer. One that is named, as `<(...)`, is read
+        raise ConfigError(DEFAULT_FILE, "is a pipe: name it with --settings, or put a file there")
     import tomllib
 
     try:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 
 from rocketapp.broker.core import Core, ended
-from rocketapp.broker.delays import DelayService
+from rocketapp.broker.delays import DelayedMessages
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.halves import HalfMessages
@@ -53,7 +53,7 @@ from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.broker.timers import TimerService
+from rocketapp.broker.timers import TimedMessages
 from rocketapp.broker.topics import TopicTable
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
@@ -181,8 +181,8 @@ class Broker:
             random=random,
             monotonic=monotonic,
             store=store,
-            delays=DelayService(store, files, clock, observe),
-            timers=TimerService(store, files, clock, observe),
+            delays=DelayedMessages(store, files, clock, observe),
+            timers=TimedMessages(store, files, clock, observe),
             halves=HalfMessages(store, observe, timeout=config.transaction_timeout, progress=progress),
             topics=saving.topics,
             groups=saving.groups,

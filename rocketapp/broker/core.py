@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from rocketapp.broker.delays import DelayService
+from rocketapp.broker.delays import DelayedMessages
 from rocketapp.broker.groups import GroupConfig, GroupTable
 from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.locks import LockTable
@@ -23,7 +23,7 @@ from rocketapp.broker.members import Consumers, Producers
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.broker.timers import TimerService
+from rocketapp.broker.timers import TimedMessages
 from rocketapp.broker.topics import TopicTable
 from rocketapp.broker.traffic import Traffic
 from rocketapp.config.broker import BrokerConfig
@@ -96,8 +96,8 @@ class Core:
     random: Random
     monotonic: Callable[[], float]
     store: MessageStore
-    delays: DelayService
-    timers: TimerService
+    delays: DelayedMessages
+    timers: TimedMessages
     halves: HalfMessages
     topics: TopicTable
     groups: GroupTable

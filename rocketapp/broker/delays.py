@@ -63,7 +63,7 @@ def restored(record: Record) -> Record | None:
     return record._replace(topic=topic, queue_id=int(queue_id))
 
 
-class DelayService:
+class DelayedMessages:
     """The delay levels of one store. The owner of the timer asks `next_due_ms` and calls `deliver_due`."""
 
     def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
@@ -81,7 +81,7 @@ class DelayService:
 
     def __repr__(self) -> str:
         waiting = sum(len(self.waiting(level)) for level in _LEVELS)
-        return f"<DelayService {waiting} messages wait>"
+        return f"<DelayedMessages: {waiting} wait>"
 
     def _stored(self, stored: Stored) -> None:
         self.on_scheduled(DELAY_SECONDS[stored.queue_id])

@@ -76,7 +76,7 @@ def slot_ms(due_ms: int, now_ms: int) -> int:
     return (due_ms - 1) // 1000 * 1000
 
 
-class TimerService:
+class TimedMessages:
     """The timers of one store. The owner of the clock asks `next_due_ms` and calls `deliver_due`."""
 
     def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
@@ -99,7 +99,7 @@ class TimerService:
         """How many changes of the position the file has."""
 
     def __repr__(self) -> str:
-        return f"<TimerService {self._waiting} messages wait>"
+        return f"<TimedMessages: {self._waiting} wait>"
 
     def __len__(self) -> int:
         """Messages that wait, and recalls of them."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketapp.broker.broker import Broker as WholeBroker
 from rocketapp.broker.broker import Pace
-from rocketapp.broker.delays import DelayService, delayed, restored
+from rocketapp.broker.delays import DelayedMessages, delayed, restored
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
@@ -41,7 +41,7 @@ class Broker:
         self.clock = clock or SetClock(START)
         self.events = Events()
         self.store: MessageStore = open_store(self.files, clock=self.clock)
-        self.delays = DelayService(self.store, self.files, self.clock, self.events)
+        self.delays = DelayedMessages(self.store, self.files, self.clock, self.events)
 
     def schedule(self, record: Record, level: int) -> Stored:
         return self.store.append(delayed(record, level))
@@ -238,7 +238,7 @@ def test_a_start_that_is_refused_leaves_no_file_of_the_delays_open() -> None:
     file.close()
     opened = list(files.opened)
     with pytest.raises(ConfigError):
-        DelayService(broker.store, files, broker.clock)
+        DelayedMessages(broker.store, files, broker.clock)
     assert files.opened == opened
 
 

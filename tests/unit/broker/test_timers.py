@@ -10,7 +10,7 @@ import pytest
 
 from rocketapp.broker import timers as module
 from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
-from rocketapp.broker.timers import CHECKPOINT, LONGEST_MS, TimerService, slot_ms, timed
+from rocketapp.broker.timers import CHECKPOINT, LONGEST_MS, TimedMessages, slot_ms, timed
 from rocketapp.errors import BrokerError
 from rocketapp.model.event import LoopFailed, RecordDamaged
 from rocketapp.model.names import TIMER_TOPIC
@@ -35,7 +35,7 @@ class Timers:
         self.clock = clock or SetClock(START)
         self.events = Events()
         self.store = open_store(self.files, clock=self.clock)
-        self.timers = TimerService(self.store, self.files, self.clock, self.events)
+        self.timers = TimedMessages(self.store, self.files, self.clock, self.events)
 
     def add(self, *seconds: float, **more: str) -> None:
         """A message for each number of seconds from the start; its body says the number, and so does its key."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -209,6 +210,11 @@ def test_a_file_that_cannot_be_read_says_why(directory: Path) -> None:
     assert refused() == "settings.toml: cannot be read: Is a directory"
     Path("latin.toml").write_bytes(b'[app]\ngroup = "\xfc"')
     assert refused(file="latin.toml") == "latin.toml: is not UTF-8: byte 15 is 0xfc"
+
+
+def test_a_pipe_that_nobody_named_is_not_waited_for(directory: Path) -> None:
+    os.mkfifo("settings.toml")
+    assert refused() == "settings.toml: is a pipe: name it with --settings, or put a file there"
 
 
 def test_a_file_may_begin_with_a_byte_order_mark_and_say_a_choice_in_lower_case(directory: Path) -> None:
