@@ -183,7 +183,7 @@ class DeltaStore(Versions[DeltaTable]):
         if seen is not None and seen[0] == name and seen[1] <= version:
             since = version - seen[1]  # of more, the first ones lie behind the table's version
             entries = table.history(since)[-since:] if since else []
-            if not any(entry.get("operation") == "RESTORE" for entry in entries):
+            if len(entries) == since and not any(entry.get("operation") == "RESTORE" for entry in entries):
                 own = next(self._own(entries), None)
                 found = seen[2] if own is None else own
                 self._seen = name, version, found

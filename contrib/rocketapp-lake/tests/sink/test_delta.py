@@ -232,6 +232,16 @@ def test_positions_outlive_the_log(table: Lake) -> None:
     assert dict(table.store("shop/one").load().vector) == {QUEUE: 3, OTHER: 8}
 
 
+def test_an_owner_that_looked_before_the_log_was_cleaned_finds_what_its_successor_has_committed(table: Lake) -> None:
+    earlier = table.store("one")
+    put(earlier, "a", 0)
+    put(table.store("one"), "b", 1)
+    table.forget_log()
+    assert dict(earlier.load().vector) == {QUEUE: 2}
+    put(earlier, "c", 2)
+    assert table.ids() == [0, 1, 2, 1000]
+
+
 def test_a_table_that_was_set_back_stops_its_sink_with_the_mend(table: Lake) -> None:
     for number, batch in enumerate("abc"):
         put(table.store("one"), batch, number)
