@@ -246,7 +246,7 @@ def _times(column: pa.Array) -> Iterator[pa.Array]:
         yield column
     elif pa.types.is_map(kind):
         yield from (*_times(column.keys), *_times(column.items))
-    elif pa.types.is_list(kind):
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
         yield from _times(column.flatten())
     elif pa.types.is_struct(kind):
         for field in column.flatten():  # without those of a null

@@ -6,12 +6,14 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from sink_shop import Landing, Order, Shop, all_rows, commits_fail, until
 
 from rocketapp import Message, MessageQueue, SetupError
 from rocketapp_lake.bad_rows import LEAST_ROWS
+from rocketapp_lake.columns import TIMESTAMP
 from rocketapp_lake.commands import command
 from rocketapp_lake.errors import SinkError
 from rocketapp_lake.options import FILES
@@ -186,20 +188,21 @@ async def test_a_value_that_its_column_cannot_hold_is_a_bad_row(shop: Shop, bad_
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        ("TIMESTAMP", '"{}"'),
-        ("ARRAY<STRUCT<item: STRING, day: TIMESTAMP>>", '[{{"item": "a", "day": "{}"}}]'),
-        ("MAP<STRING, TIMESTAMP>", '{{"begin": "{}"}}'),
+        (TIMESTAMP, '"{}"'),
+        (pa.list_(pa.struct({"item": pa.string(), "day": TIMESTAMP})), '[{{"item": "a", "day": "{}"}}]'),
+        (pa.large_list(TIMESTAMP), '["{}"]'),
+        (pa.map_(pa.string(), TIMESTAMP), '{{"begin": "{}"}}'),
     ],
-    ids=["plain", "in a list", "in a map"],
+    ids=["plain", "in a list", "in a large list", "in a map"],
 )
 async def test_a_time_that_has_no_year_in_utc_is_a_bad_row(
-    landing: Landing, format: str, kind: str, value: str
+    landing: Landing, format: str, kind: pa.DataType, value: str
 ) -> None:
     """The least time of a producer where clocks are ahead of UTC, and the greatest one where they are behind."""
     times = ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-05:00", "2026-01-01T00:00:00Z"]
     bodies = [f'{{"id": {number}, "at": {value.format(time)}}}'.encode() for number, time in enumerate(times)]
     own = {"bad_rows": "table", "bad_rows_max_ratio": 1.0, "flush_seconds": 0.2}
-    async with landing.app(format, schema=f"id BIGINT, at {kind}", **own) as app:
+    async with landing.app(format, schema=pa.schema({"id": pa.int64(), "at": kind}), **own) as app:
         await app.publish_many(landing.shop.topic, bodies, order_key="one")
         await until(lambda: len(landing.rows(format, "orders_bad")) == 2)
         await until(lambda: [row["id"] for row in landing.rows(format)] == [2])
