@@ -49,9 +49,9 @@ class Lock:
         return f"<Lock {self.queue}: {self.lease}>"
 
     async def usable(self, ended: asyncio.Future[None]) -> bool:
-        """Wait until the lock is certain (again): True; or is lost for good, or `ended` is done: False."""
+        """Wait until the lock is certain (again), or lost for good, or `ended` is done; whether it is certain."""
         await until(lambda: self.lost.done() or ended.done() or self.lease.held(self._loop.time()))
-        return not (self.lost.done() or ended.done())
+        return self.lease.held(self._loop.time())
 
     def drop(self) -> None:
         """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""

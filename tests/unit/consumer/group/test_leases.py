@@ -112,6 +112,26 @@ async def test_a_lock_whose_broker_is_away_is_given_back_when_that_is_there_agai
 
 
 @in_virtual_time
+async def test_a_lock_that_is_wanted_and_given_back_while_its_broker_hears_of_the_time_before_is_told_anew() -> None:
+    class Slow(Locks):
+        async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
+            await super().unlock(broker_name, queues)
+            await asyncio.sleep(1.0)
+
+    locks = Slow()
+    leases, found = await held(locks, Events())
+    locks.gone = True
+    await found[0].give_back()
+    locks.gone = False
+    del locks.log[:]
+    await eventually(lambda: bool(locks.log))
+    async with asyncio.timeout(5.0):
+        await leases.want(QUEUES[0]).give_back()
+    assert locks.log == [("unlock", 1), ("unlock", 1)]
+    await leases.stop()
+
+
+@in_virtual_time
 async def test_a_lock_that_its_broker_has_forgotten_by_itself_is_given_back_no_more() -> None:
     locks, events = Locks(), Events()
     leases, found = await held(locks, events)
