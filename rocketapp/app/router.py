@@ -179,7 +179,7 @@ class Subscribing(ABC):
         timeout: seconds that one attempt of an async handler may take; None is without a limit.
         cluster: one of `RocketApp(clusters=...)`, or "" for the unnamed one.
         idempotent: handle each message once, as far as the idempotency store remembers. True tells copies by message
-            id and body; a function takes the Message and returns what is the same in all copies.
+            id, tag and body; a function takes the Message and returns what is the same in all copies.
         commit: "manual": an orderly handler says by `Context.commit` and `Context.rollback` when what it has handled is
             committed, or handled again; "auto" (default): returning commits.
         rate: messages that may start per second in each process.

@@ -104,7 +104,7 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
     """Message -> 32 hexadecimal digits, equal for the copies that one handler gets.
 
     `own`: the user's function; it returns a text that is the same in all copies. Without it copies are told by
-    message id and body: brokers up to 5.3.3 give all messages of a batch one id.
+    message id, tag and body: brokers up to 5.3.3 give all messages of a batch one id.
 
     The key raises what `own` raises, and TypeError or ValueError when that returns no text or an empty one.
     """
@@ -119,8 +119,9 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
     name = subscription.handler_name
 
     def by_content(message: Message) -> str:
-        key, message_id = scope.copy(), message.message_id.encode()
-        key.update(len(message_id).to_bytes(8, "little") + message_id)
+        key = scope.copy()
+        _feed(key, message.message_id.encode())
+        _feed(key, message.raw_tag() or b"")
         key.update(_body(message))  # it is the last part, so its length need not be told
         return key.hexdigest()
 

@@ -101,7 +101,7 @@ def filter_name(one: Subscription) -> str | None:
 def idempotency_key(one: Subscription) -> str:
     """What tells copies, for a handler that handles each message once."""
     key = one.idempotent
-    return "message id and body" if key is True else getattr(key, "__qualname__", type(key).__qualname__)
+    return "message id, tag and body" if key is True else getattr(key, "__qualname__", type(key).__qualname__)
 
 
 def _delays(delays: Sequence[float], retries: int) -> str:

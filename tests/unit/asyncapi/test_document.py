@@ -90,7 +90,7 @@ def test_an_operation_tells_the_group_how_it_runs_and_what_becomes_of_failures(d
         "order": "concurrent",
         "concurrency": 64,
         "timeout": 5,
-        "idempotent": "message id and body",
+        "idempotent": "message id, tag and body",
         "start": "last",
         "runs": "concurrently, 64 at once; async; timeout 5 s",
         "retry": {

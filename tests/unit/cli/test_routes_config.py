@@ -170,7 +170,7 @@ def test_routes_tell_what_is_handled_once_limited_and_published_and_who_said_ret
 
     lines = [line.strip() for line in describe_routes(subscriptions(app), suspend=1.0)]
     assert "once      by copy_key" in lines
-    assert "once      by message id and body" in lines
+    assert "once      by message id, tag and body" in lines
     assert "runs      concurrently, 64 at once; async; at most 5 messages a second in each process" in lines
     assert "publishes what it returns to paid" in lines
     (said,) = [line for line in lines if line.startswith("said by")]

@@ -62,7 +62,7 @@ class Database:
             raise TypeError("Database() needs an engine: of create_engine, create_async_engine, or both")
         self.engines = engines
         self.once: InDatabase = InDatabase(self, None)
-        """`subscribe(..., idempotent=database.once)`: copies are told by message id and body."""
+        """`subscribe(..., idempotent=database.once)`: copies are told by message id, tag and body."""
         self._keep, self._create_tables = keep, create_tables
         self._sweeps: dict[Surface, Tasks] = {}
         """What removes expired marks, for each app that runs."""

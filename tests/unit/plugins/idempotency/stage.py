@@ -25,7 +25,9 @@ from tests.unit.app.given import bound, call_of
 T = TypeVar("T")
 
 
-def message(message_id: str = "A", body: bytes = b"1", *, offset: int = 0, attempt: int = 1) -> Message:
+def message(
+    message_id: str = "A", body: bytes = b"1", *, offset: int = 0, attempt: int = 1, tag: str | None = None
+) -> Message:
     """`offset`: of the stored message; copies have different ones."""
     record = Record(
         topic="orders",
@@ -33,7 +35,7 @@ def message(message_id: str = "A", body: bytes = b"1", *, offset: int = 0, attem
         queue_offset=offset,
         physical_offset=offset,
         reconsume_times=attempt - 1,
-        raw_properties=encode({"UNIQ_KEY": message_id}),
+        raw_properties=encode({"UNIQ_KEY": message_id} | ({} if tag is None else {"TAGS": tag})),
     )
     return decode_records(encode_record(record), MessageQueue("orders", "broker-a", 0))[0]
 

@@ -53,6 +53,16 @@ async def test_two_bodies_under_one_id_are_two_messages() -> None:
 
 
 @in_virtual_time
+async def test_two_tags_under_one_id_are_two_messages() -> None:
+    """The messages of such a batch may have one body as well: the tag says what it is about."""
+    taken = Taken()
+    async with opened(taken.app) as call:
+        for tag in ("opened", "closed", None, "closed"):
+            await call(message(tag=tag))
+    assert len(taken) == 3
+
+
+@in_virtual_time
 async def test_a_key_function_says_what_is_the_same() -> None:
     taken = Taken(idempotent=lambda message: message.body[:1].decode())
     async with opened(taken.app) as call:
@@ -66,9 +76,9 @@ async def test_a_key_function_says_what_is_the_same() -> None:
 async def test_a_version_that_takes_other_tags_finds_what_the_one_before_has_handled() -> None:
     store, before, after = MemoryStore(100), Taken(tags="paid"), Taken(tags=["paid", "shipped"])
     async with opened(before.app, store) as call:
-        await call(message())
+        await call(message(tag="paid"))
     async with opened(after.app, store) as call:
-        assert isinstance(await call(message(offset=1)), Skip)
+        assert isinstance(await call(message(offset=1, tag="paid")), Skip)
     assert (before, after) == ([b"1"], [])
 
 
