@@ -18,6 +18,7 @@ from rocketapp_lake.bad_rows import EARLIER, BadTable
 from rocketapp_lake.batches import Batch
 from rocketapp_lake.committer import Attempt, Done
 from rocketapp_lake.delta import DeltaStore
+from rocketapp_lake.errors import SinkError
 from rocketapp_lake.iceberg import IcebergStore
 from rocketapp_lake.options import FILES
 from rocketapp_lake.parquet import ParquetStore
@@ -63,7 +64,7 @@ def only_the_first_commit_is_made(patch: pytest.MonkeyPatch, store: Any) -> None
 
     def failing(self: Any, one: Any, rows: Any) -> None:
         if made:
-            raise OSError("no space left")
+            raise SinkError("refused")  # a stop does not wait for what does not pass by itself
         commit(self, one, rows)
         made.append(one.batch)
 
