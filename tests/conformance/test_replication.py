@@ -19,7 +19,8 @@ from tests.peers.waiting import wait_until
 QUEUES, OLD, SEGMENT, SMALL = 4, 400, 4_194_304, 1_048_576
 SAME_SEGMENT = f"mappedFileSizeCommitLog={SEGMENT}"
 SLAVE = ("brokerRole=SLAVE", "brokerId=1", "timerFlushIntervalMs=500", SAME_SEGMENT)
-SEND, QUERY_CONSUMER_OFFSET, GET_MAX_OFFSET, DELETE_TOPIC, SEND_V2, GET_TOPIC_CONFIG = 10, 14, 30, 215, 310, 351
+SEND, QUERY_CONSUMER_OFFSET, GET_BROKER_RUNTIME_INFO, GET_MAX_OFFSET = 10, 14, 28, 30
+DELETE_TOPIC, SEND_V2, GET_TOPIC_CONFIG = 215, 310, 351
 SYSTEM_BUSY = 2
 SCHEDULE, HALF, TIMERS = ("SCHEDULE_TOPIC_XXXX", 3), ("RMQ_SYS_TRANS_HALF_TOPIC", 0), ("rmq_sys_wheel_timer", 0)
 LATE = ["at a second", "in half a minute", "open", "was delivered before"]
@@ -168,6 +169,12 @@ def _promoted(peer: Peer, directory: Path, store: Path, acknowledged: set[int], 
         apache.stop()
 
 
+def _tells_of_itself(slave: Apache) -> bool:
+    """Apache RocketMQ answers with an exception while it has counted nothing yet."""
+    with Bare(slave.broker_address) as asking:
+        return asking.ask(GET_BROKER_RUNTIME_INFO).code == 0
+
+
 def _is_no_copy_any_more(directory: Path, master: Embedded, store: Path) -> None:
     """The old master is started again, and gets ahead of the new one: their logs differ below where that one ends."""
     own = _log(store)
@@ -179,6 +186,9 @@ def _is_no_copy_any_more(directory: Path, master: Embedded, store: Path) -> None
                 assert sending.ask(SEND_V2, b"x" * 2000, **SendRequest("p", "moving", queue_id=0).to_fields()).code == 0
         slave = Apache(
             directory / "again", name_server=master.name_server, store=store, conf=SLAVE, options=toolchain.BRIEF
+        )
+        wait_until(
+            lambda: _tells_of_itself(slave), within=20, what="the slave counts what it does, a second after its start"
         )
         said = Commands(master.name_server).run("broker", "promote", code=1)
         assert "slave 1 is of another history: it has another record at" in said.err
