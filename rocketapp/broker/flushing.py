@@ -31,7 +31,8 @@ Answer = Callable[[int, Connection, Command, Command], None]
 """Sends the reply to a command, when all of the log up to this position is durable."""
 
 
-def _reply(position: int, connection: Connection, command: Command, response: Command) -> None:
+def reply(position: int, connection: Connection, command: Command, response: Command) -> None:
+    """Send it at once."""
     connection.reply(response)
 
 
@@ -53,7 +54,7 @@ class Flusher:
         self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         self.on_flushed: Callable[[], object] = bool
         """Called when more of the log is durable; the owner of who waits for that replaces it."""
-        self.answered: Answer = _reply
+        self.answered: Answer = reply
         """Sends a reply that has waited; who makes it wait for slaves as well replaces it."""
         self._flushing = asyncio.Lock()
         self._waiting: deque[_Waiting] = deque()
@@ -135,6 +136,7 @@ class Flusher:
 
     async def answer(self) -> None:
         """Flush whenever replies wait, and let them go; until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             await self._are_waiting.wait()
             self._are_waiting.clear()
@@ -143,8 +145,7 @@ class Flusher:
                 await self._write_names(whole=whole)
             if self._waiting:
                 await self._flush_to(max(position for position, _, _ in self._waiting))
-            self._release()
-            await asyncio.sleep(0)  # whatever the disk does, others have their turn
+            loop.call_soon(self._release)  # while the next sync is under way
 
     def close(self) -> None:
         if self._threads is not None:
@@ -173,8 +174,8 @@ class Flusher:
         if command.is_one_way or not self.waits(has_appended=has_appended):
             return response
         check_answer(response)
-        end = self._store.end_position if has_appended else 0
-        position, answer = (end, self.answered) if self._is_sync and has_appended else (0, _reply)
+        end = self._store.end_position
+        answer = self.answered if self._is_sync and has_appended else reply
 
         def tell(error: StoreError | None) -> None:
             if error is None:
@@ -183,9 +184,14 @@ class Flusher:
                 problem = StoreError(error.problem, error.is_unknown or has_appended)
                 connection.reply(response_of(command, problem))
 
+        self.wait(tell, has_appended=has_appended)
+        return None
+
+    def wait(self, tell: Tell, *, has_appended: bool) -> None:
+        """Call `tell` when what was appended and changed until now is durable."""
+        position = self._store.end_position if self._is_sync and has_appended else 0
         self._waiting.append(_Waiting(position, self._changes, tell))
         self._are_waiting.set()
-        return None
 
     def _release(self) -> None:
         store, waiting = self._store, self._waiting

@@ -2,8 +2,8 @@
 
 Every pending request ends exactly once: with its response, at its deadline, or when the connection ends.
 A response without a pending request is dropped. Frames that arrive together are served together, and
-their replies leave in one write. So do the requests of one turn of the loop, except for one that finds no other under
-way: it leaves at once. A connection has one timer; requests have none.
+their replies leave in one write. So do the later replies and the requests of one turn of the loop, except for a request
+that finds no other under way: it leaves at once. A connection has one timer; requests have none.
 """
 
 from __future__ import annotations
@@ -331,13 +331,14 @@ class Connection:
     def _write(self, data: bytes, *, at_once: bool = False) -> None:
         self._out.append(data)
         self._out_bytes += len(data)
-        if not at_once and self._out_bytes <= _WRITE_BYTES and (self._serving or not self._is_server):
+        # Only on the server's side: a client's unsent requests belong to callers that wait for them.
+        is_slow_reader = self._paused and self._is_server
+        if not at_once and self._out_bytes <= _WRITE_BYTES and (self._serving or not is_slow_reader):
             if not self._serving and len(self._out) == 1:
                 self._loop.call_soon(self._flush)
             return
         self._flush()
-        # Only on the server's side: a client's unsent requests belong to callers that wait for them.
-        if self._paused and self._is_server:
+        if is_slow_reader:
             self._judge_slow_reader()
 
     def _judge_slow_reader(self) -> None:

@@ -7,12 +7,14 @@ with `flush = "sync"`. Whatever else is served comes after that write.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.delays import delayed
-from rocketapp.broker.flushing import Flusher
+from rocketapp.broker.flushing import Flusher, reply
 from rocketapp.broker.stamping import Stamp, Stamped
+from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import timed
 from rocketapp.errors import BrokerError, ProtocolError, StoreError
 from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_retry_topic, topic_problem
@@ -88,7 +90,14 @@ class SendProcessor:
                     self._store([one])
             return
         self._core.traffic.put += len(stored)
-        waits, at = self._flusher.waits(has_appended=True), 0
+        if self._flusher.waits(has_appended=True):
+            self._flusher.wait(partial(self._answer, sent, stored), has_appended=True)
+        else:
+            self._answer(sent, stored, None)
+
+    def _answer(self, sent: list[_Sent], stored: list[Stored], error: StoreError | None) -> None:
+        """Tell where these are stored. After an error nobody knows whether they stay."""
+        answered, at = self._flusher.answered, 0
         for connection, command, records, queue_id, unique_key, handle in sent:
             first, count, own = records[0], len(records), stored[at]
             message_id = offset_id(first.store_host, first.store_port, own.physical)
@@ -96,10 +105,12 @@ class SendProcessor:
                 message_id += "," + offset_id(first.store_host, first.store_port, other.physical)
             at += count
             found = SendResponse(message_id, queue_id, own.queue_offset, unique_key, handle)
-            if waits or handle or command.flag or command.serializer or not (unique_key and unique_key.isalnum()):
-                response = self._flusher.held(connection, command, response_of(command, found), has_appended=True)
-                if response is not None and not command.is_one_way:
-                    connection.reply(response)
+            if command.is_one_way:
+                continue
+            if error is not None:
+                connection.reply(response_of(command, StoreError(error.problem, True)))
+            elif answered is not reply or handle or command.serializer or not (unique_key and unique_key.isalnum()):
+                answered(stored[-1].physical + stored[-1].size, connection, command, response_of(command, found))
             else:
                 connection.reply_encoded(found.to_frame(command.opaque))
 

@@ -64,7 +64,7 @@ class MessageStore:
         self._problem: str | None = None
         self._is_closed = False
         _check_format(files, config.dir)
-        self._log = CommitLog(files, config.segment_bytes)
+        self._log = CommitLog(files, config.segment_bytes, writes_ahead=config.flush == "sync")
         is_clean = ABORT not in files.names("")
         self._checkpoint = self._begin()
         self.is_copy: bool = config.role == "slave"

@@ -231,6 +231,20 @@ async def test_replies_to_one_chunk_leave_with_one_write() -> None:
 
 
 @in_virtual_time
+async def test_replies_that_come_later_in_one_turn_leave_with_one_write() -> None:
+    stream = FakeStream()
+    waiting: list[Command] = []
+    connection = connection_on(stream, serve=lambda _, command: waiting.append(command), is_server=True)
+    connection.received(b"".join(encode(Command(10, opaque=number)) for number in range(50)))
+    assert not stream.written
+    for command in waiting:
+        connection.reply(ok(command))
+    await asyncio.sleep(0)
+    assert len(stream.written) == 1
+    assert [command.opaque for command in commands_in(stream.written[0])] == list(range(50))
+
+
+@in_virtual_time
 async def test_a_request_may_be_answered_later_and_in_the_peers_form() -> None:
     waiting: list[Command] = []
 

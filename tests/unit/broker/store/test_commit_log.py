@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rocketapp.broker.store.commit_log import CommitLog, segment_name
-from rocketapp.broker.store.files import MemoryFiles, read_whole
+from rocketapp.broker.store.files import DirectoryFiles, MemoryFiles, read_whole
 from rocketapp.errors import ConfigError, StoreError
 from tests.unit.broker.store.disk import Disk
 from tests.unit.broker.store.stores import Watched
@@ -32,6 +34,21 @@ def test_a_segment_is_a_sparse_file_named_by_its_position() -> None:
     assert files.names("commitlog") == ["00000000000000000000"]
     assert files.open(segment_name(0)).size() == 1 << 30
     assert log.end == 100
+
+
+def test_where_every_write_is_synced_only_one_in_many_needs_a_new_place_on_the_disk(tmp_path: Path) -> None:
+    files = DirectoryFiles(str(tmp_path))
+    log = CommitLog(files, 1 << 24, writes_ahead=True)
+    places = list[int]()
+    for _ in range(1000):
+        write(log, 1000)
+        places.append((tmp_path / segment_name(0)).stat().st_blocks * 512)
+    assert len(set(places)) <= 3
+    assert places[-1] < 1 << 22
+    log.begin(log.end, synced=log.end, keeps_rest=True)
+    assert log.read(999_000, 2000) == b"r" * 1000 + bytes(1000)
+    log.close()
+    files.close()
 
 
 def test_a_record_that_leaves_no_room_for_the_blank_goes_into_the_next_segment() -> None:
