@@ -11,6 +11,7 @@ No clock: times come in, those of the loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import TypeVar
 
 from rocketapp.model.message_queue import MessageQueue
@@ -212,11 +213,17 @@ class PopQueue(ProcessQueue[M]):
         if hand_out.finished:
             self._prompt()
 
-    def comes_again(self, message_id: str, until: float) -> None:
-        """A message that this member has failed on comes again until then, perhaps to another member."""
-        self.coming[message_id] = until
+    def comes_again(self, message_id: str, at: float) -> None:
+        """A message that this member has failed on comes again then, perhaps late, and perhaps to another member."""
+        # Of a batch they may have one id: then the one that comes last counts.
+        self.coming[message_id] = max(at + LATE, self.coming.get(message_id, 0.0))
         if len(self.coming) > MOST_COMING:
             del self.coming[next(iter(self.coming))]  # of so many it hardly comes last
+
+    def came(self, message_id: str, now: float) -> None:
+        """Nothing with this id comes again, if it was time for it."""
+        if self.coming.get(message_id, inf) <= now + LATE:
+            del self.coming[message_id]
 
     def forget(self, message: M) -> None:
         """It comes again later, so it is not in flight any more."""

@@ -21,7 +21,7 @@ from rocketapp.errors import BrokerError, RequestTimeoutError, RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
-from rocketapp.state.pop_queue import LATE, HandOut, PopQueue
+from rocketapp.state.pop_queue import HandOut, PopQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure, retry_level, seconds_of
 from rocketapp.transport.connection import Connection
@@ -68,8 +68,8 @@ class _Change:
     seconds: float
     is_last: bool
     """The message leaves: it comes again by itself. Otherwise it stays in flight."""
-    when_hidden: Callable[[], None] | None = None
-    """Called when it is certain that it comes again after that time."""
+    when_hidden: Callable[[float], None] | None = None
+    """Called when it is certain that it comes again, with the loop's time of that."""
     is_untouched: bool = False
     """It was not started: when it comes again, that does not count as an attempt."""
     hand_out: HandOut = field(init=False)
@@ -211,8 +211,8 @@ class PopAcks:
             return
         delay = seconds_of(level)
 
-        def hidden() -> None:
-            self.queue.comes_again(message.message_id, self._loop.time() + delay + LATE)
+        def hidden(at: float) -> None:
+            self.queue.comes_again(message.message_id, at)
             count_retry(self._member, handler, message, failure, delay)
 
         self._start(_Change(message, delay, is_last=True, when_hidden=hidden))
@@ -277,7 +277,7 @@ class PopAcks:
             break
         if change.is_last:
             if change.when_hidden is not None:
-                change.when_hidden()
+                change.when_hidden(change.hand_out.expires)
             self.queue.forget(change.message)
 
     async def _ask(self, change: _Change) -> tuple[Handle, float]:

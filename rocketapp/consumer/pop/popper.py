@@ -134,7 +134,7 @@ class Popper:
         for hand_out, share in found:
             queue.hand_out(hand_out, share)
         for message in messages if queue.coming else ():
-            queue.coming.pop(message.message_id, None)
+            queue.came(message.message_id, self._loop.time())
         self._flow.taken(len(result.body))
         return messages
 

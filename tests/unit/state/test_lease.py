@@ -60,6 +60,13 @@ def test_a_lost_lease_is_never_held_again() -> None:
     assert not held.held(101.0)
 
 
+def test_a_lease_says_how_it_stands() -> None:
+    held = lease()
+    held.granted(sent_at=100.0)
+    assert [held.state(now) for now in (129.9, 130.0)] == ["held", "uncertain"]
+    assert Lease.endless().state(1e9) == "none"
+
+
 @given(st.lists(st.tuples(st.sampled_from(["ask", "answer", "suspend", "lose"]), st.floats(0.0, 20.0)), max_size=40))
 def test_a_held_lease_was_asked_for_after_the_last_suspension_and_within_its_trust(
     steps: list[tuple[str, float]],

@@ -105,6 +105,27 @@ async def test_nothing_is_pulled_without_the_lock_and_the_reason_is_told() -> No
 
 
 @in_virtual_time
+async def test_a_snapshot_says_how_the_lock_of_a_queue_stands() -> None:
+    cluster, (queue,) = await with_queues(1)
+    cluster.locks["group", queue] = Lock("another client", 10.0)
+    member = await cluster.member(consumed(Order(), orderly=True), consumed(Order(), topic="free")).start()
+
+    def leases() -> list[str]:
+        return [one.lease for one in member.consumer.snapshot().queues if one.queue.topic != "%RETRY%group"]
+
+    await asyncio.sleep(5)
+    assert leases() == ["wanted"]
+    await asyncio.sleep(10)
+    assert leases() == ["held"]
+    cluster.ignore(UNLOCK)
+    stopping = asyncio.ensure_future(member.stop())
+    await asyncio.sleep(1)
+    assert leases() == ["none"]
+    await stopping
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_failed_message_is_retried_in_place_and_nothing_overtakes_it() -> None:
     cluster, (queue,) = await with_queues(1, messages=6)
     order = Order()

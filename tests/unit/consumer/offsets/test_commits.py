@@ -18,13 +18,14 @@ from rocketapp.consumer.offsets.commits import (
     Session,
 )
 from rocketapp.errors import TransportError
+from rocketapp.model.event import CommitFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
-from tests.unit.scripted import in_virtual_time
+from tests.unit.scripted import Events, in_virtual_time
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 
@@ -52,10 +53,10 @@ class Store:
         self.written.append((asyncio.get_running_loop().time(), offset))
 
 
-def begun(store: Store, count: int = 100) -> tuple[Commits, Committer, Session]:
+def begun(store: Store, count: int = 100, *, events: Events | None = None) -> tuple[Commits, Committer, Session]:
     """An orderly session of a queue with so many messages."""
     now = asyncio.get_running_loop().time()
-    commits = Commits(member_alone(brokers=store), cast(Any, store))
+    commits = Commits(member_alone(brokers=store, events=events), cast(Any, store))
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(count)])
     lease = Lease(lasts=1000.0, renew_interval=1000.0)
@@ -184,13 +185,15 @@ def test_a_queue_is_left_in_order_while_its_broker_is_away_if_that_was_told_all_
 
     @in_virtual_time
     async def run() -> None:
-        commits, committer, session = begun(Away(), 5)
+        events = Events()
+        commits, committer, session = begun(Away(), 5, events=events)
         session.process_queue.finish(message(0))
         assert await committer.commit(session)
         if not is_told:
             session.process_queue.finish(message(1))
         session.is_ending = True
         assert await committer.commit_finally(session) is is_told
+        assert bool(events.of(CommitFailed)) is not is_told
         await commits.stop()
 
     run()

@@ -333,6 +333,28 @@ async def test_a_retry_that_another_member_gets_is_waited_for_until_it_would_be_
     assert await member.stop()
 
 
+@in_virtual_time
+async def test_of_failed_messages_with_one_id_the_one_that_comes_last_is_waited_for() -> None:
+    """Brokers up to 5.3.3 give the messages of a batch one id."""
+    cluster, handled = await started(queues=1), list[bytes]()
+    for seconds in (b"60", b"5"):
+        cluster.send(MessageQueue("topic", "broker-a", 0), seconds, UNIQ_KEY="7F0001")
+
+    async def fail_once(message: Message) -> None:
+        if message.attempt == 1:
+            raise Retry(after=float(message.body))
+        handled.append(message.body)
+
+    member = await cluster.member(popped(fail_once)).start()
+    await eventually(lambda: handled == [b"5"], seconds=20)
+    await asyncio.sleep(10)
+    assert any("retry that was sent back" in reason for reason in (await member.consumer.idle()).reasons)
+    await eventually(lambda: handled == [b"5", b"60"], seconds=60)
+    await asyncio.sleep(3)
+    assert (await member.consumer.idle()).reasons == ()
+    assert await member.stop()
+
+
 @pytest.mark.parametrize("after", [1.0, 60.0])
 @in_virtual_time
 async def test_retry_after_rounds_up_to_the_levels_that_all_handlers_have(after: float) -> None:
