@@ -186,9 +186,9 @@ class MessageDelivery:
     def _add_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:
         if not pairs:
             return
-        first = pairs[0][0]
-        is_plain = first.goes_with is first.caller.workers and not self._looks_closer(pairs)
-        if is_plain and (is_of_one or all(taker.goes_with is first.goes_with for taker, _ in pairs)):
+        workers = pairs[0][0].caller.workers
+        is_plain = pairs[0][0].caller.goes_with is workers and not self._looks_closer(pairs)
+        if is_plain and (is_of_one or all(taker.caller.goes_with is workers for taker, _ in pairs)):
             self._start_free(pairs, is_of_one=is_of_one)
             return
         heads, batches = list[Pair](), dict[int, LineRun]()
@@ -280,7 +280,7 @@ class MessageDelivery:
 
     def _start_heads(self, pairs: Sequence[Pair]) -> None:
         """Those that may go together share a run."""
-        for _, share in split([taker.goes_with for taker, _ in pairs], pairs):
+        for _, share in split([taker.caller.goes_with for taker, _ in pairs], pairs):
             self._start_free(share, is_of_one=len({id(taker) for taker, _ in share}) == 1)
 
     def _start_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:

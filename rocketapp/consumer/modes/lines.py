@@ -123,7 +123,7 @@ class KeysOfHandler:
         is_sought = isinstance(self._subscription.order_by, str)
         self.key_of: Callable[[Message], Hashable] = self._seen if is_sought else self._function
         """What tells the key of a message."""
-        self.may_share: bool = taker.is_plain and taker.goes_with is not taker
+        self.may_share: bool = taker.is_plain and taker.caller.goes_with is not taker.caller
         """Heads of its keys may share a run with others."""
         self.places: dict[Hashable, int] = {}
         """By key: the number of its line, or the offset of its head, which may be done."""

@@ -52,6 +52,8 @@ class Caller:
         self.call: Callable[[Any], Any] = handler.call
         self.batch: int | None = about.batch
         """Most messages of a batch; None for a handler of single messages."""
+        self.goes_with: object = workers if about.batch is None and handler.runs_here else self
+        """A worker goes on from one handler to another only where this is the same."""
         self.is_plain: bool = about.batch is None and handler.decisions is None and about.every is None
         """A call that returned None is done."""
         self.runs: deque[Any] = deque()
@@ -105,7 +107,9 @@ class Caller:
         return True
 
     def take_after(self, before: Caller) -> bool:
-        """Take a call for one of `before`, which is over; False when there is none, and that one goes on."""
+        """Take a call for one of `before`, which is over; False when a worker cannot go on so, and keeps that one."""
+        if before.goes_with is not self.goes_with:
+            return False
         if before.runs or before.mixed or before._surplus or not (self.is_open and before.is_open):
             if not self.take():
                 return False

@@ -48,8 +48,8 @@ class _ThreadWorker(RunWorker):
         self.active: bool = False
         self.seen: Any = None
         """What it worked on at the last look."""
-        self.finished: deque[tuple[Run, dict[Taker, list[Any]]]] = deque()
-        """By run and handler what the loop has not acknowledged; the thread adds to the last run's lists."""
+        self.finished: deque[tuple[Run, list[Pair]]] = deque()
+        """By run what the loop has not acknowledged; the thread adds to the last run's list."""
 
 
 class ThreadWorkers:
@@ -84,7 +84,10 @@ class ThreadWorkers:
         with self._lock:
             self._ready.add(caller, run)
             asleep = not any(worker.active for worker in self._workers)
-        has_thread = not asleep or self._wake(1)
+        # Full pulls that come fast wait for the next look: the loop, and a thread that is woken for each of them,
+        # take the interpreter from one another. A line does not: its next messages wait for those that it has here.
+        is_full = (run.is_shared or run.is_of_many) and len(run.items) >= STINT
+        has_thread = not asleep or (is_full and self._looking is not None) or self._wake(1)
         self._look_in(_STUCK_AFTER if has_thread else _THREAD_RETRY)
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
@@ -232,21 +235,20 @@ class ThreadWorkers:
         is_watched, is_of_one, goes_on, raised = run.is_watched, run.is_shared, True, False
         most = run.most * _LONG if run.most > 1 and (is_watched or not is_of_one) else run.most
         most = most if note is None else run.note(note, most)
-        shares, at, taker = self._shares(worker, run), now(), worker.taker
+        append, at, taker = self._finished(worker, run).append, now(), worker.taker
         turn_end, until = at + _TURN, at + LONGEST_STINT
         caller, call, _, is_plain = taker.parts
-        append = shares.setdefault(taker, []).append
         if at >= lease.certain_until or run.starts_nothing:
             return False
         with suppress(IndexError):  # nothing is left: other threads take from it too, and the loop may give it up
             for left in range(most - 1, -1, -1):
                 if not is_of_one and items[0][0] is not taker:
-                    if not worker.goes_to(items[0][0]):
+                    if not items[0][0].caller.take_after(caller):
                         return False
-                    taker = worker.taker
+                    worker.taker = taker = items[0][0]
                     caller, call, _, is_plain = taker.parts
-                    append = shares.setdefault(taker, []).append
-                item = popleft()[1] if caller.is_open else _next(items, taker)
+                pair = popleft() if caller.is_open else _next(items, taker)
+                item = pair[1]
                 if is_watched:
                     if check is not None and (item := caller.checked(check, item)) is None:
                         continue
@@ -264,7 +266,7 @@ class ThreadWorkers:
                     if is_late or run.starts_nothing or run.in_turn is not None:
                         goes_on = is_plain = False  # it is up to the run what becomes of it
                 if result is None and is_plain:
-                    append(item)
+                    append(pair)
                     if not self._will_collect:
                         self._collect_soon()
                 elif self._ended(worker, run, item, result, raised=raised) or not goes_on:
@@ -273,11 +275,11 @@ class ThreadWorkers:
                     raised = False
         return False
 
-    def _shares(self, worker: _ThreadWorker, run: Run) -> dict[Taker, list[Any]]:
-        """Where is put down by handler what of this run is finished."""
+    def _finished(self, worker: _ThreadWorker, run: Run) -> list[Pair]:
+        """Where is put down what of this run is finished."""
         finished = worker.finished
         if not finished or finished[-1][0] is not run:
-            finished.append((run, {}))
+            finished.append((run, []))
         return finished[-1][1]
 
     def _collect_soon(self, *, at_once: bool = False) -> None:
@@ -319,24 +321,23 @@ class ThreadWorkers:
         finished = worker.finished
         while finished:
             is_last = len(finished) == 1  # the thread may add to it
-            run, shares = finished[0]
-            for taker, share in list(shares.items()):
-                if count := len(share):
-                    run.acknowledge(taker, share[:count])
-                    del share[:count]
+            run, pairs = finished[0]
+            if count := len(pairs):
+                run.acknowledge(pairs[:count])
+                del pairs[:count]
             if is_last and worker.active:
                 return
-            if not any(shares.values()):
+            if not pairs:
                 finished.popleft()
 
 
-def _next(items: deque[Pair], taker: Taker) -> Any:
+def _next(items: deque[Pair], taker: Taker) -> Pair:
     """Take the first message. Raises IndexError when it may not start now, or others were faster."""
     caller, first = taker.caller, items[0][1]
     if not caller.may_start(first):
         raise IndexError
     try:
-        return items.popleft()[1]
+        return items.popleft()
     except IndexError:
         caller.not_started(first)
         raise

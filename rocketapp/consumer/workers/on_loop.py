@@ -189,10 +189,10 @@ class LoopWorkers:
             except IndexError:
                 break
             if one is not taker:
-                if worker.task.cancelling() or not worker.goes_to(one):
+                if worker.task.cancelling() or not one.caller.take_after(caller):
                     items.appendleft((one, item))
                     break
-                taker = one
+                worker.taker = taker = one
                 caller, call, done, is_plain = taker.parts
             if not caller.is_open and not caller.may_start(item):
                 items.appendleft((taker, item))

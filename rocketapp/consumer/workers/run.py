@@ -41,20 +41,16 @@ Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool]
 class Taker:
     """One handler as the messages of one session meet it."""
 
-    __slots__ = ("acks", "caller", "done_all", "goes_with", "handler", "is_plain", "parts")
+    __slots__ = ("acks", "caller", "handler", "is_plain", "parts")
 
     def __init__(self, caller: Caller, acks: Any) -> None:
         """`acks`: is told on the loop of ended calls: by `done` or `done_all` if they returned None, or by `ended`."""
         self.caller: Caller = caller
         self.acks: Any = acks
         self.handler: Handler = caller.handler
-        self.done_all: Callable[[Sequence[Message]], None] = acks.done_all
         self.is_plain: bool = caller.is_plain
-        goes_along = caller.batch is None and caller.handler.runs_here
-        self.goes_with: object = caller.workers if goes_along else self
-        """A worker goes on from one handler to another only where this is the same."""
         self.parts: Parts = (caller, caller.call, acks.done, self.is_plain)
-        """What a worker of the loop needs for each call."""
+        """What a worker needs for each call, and what acknowledges a message on the loop."""
 
     def __repr__(self) -> str:
         return f"<Taker {self.caller!r}>"
@@ -114,10 +110,17 @@ class Run:
         note.clear()
         return most
 
-    def acknowledge(self, taker: Taker, items: Sequence[Any]) -> None:
-        """On the loop: threads have finished these for this handler."""
-        if not self.delivery.is_void:
-            taker.done_all(items)
+    def acknowledge(self, pairs: Sequence[tuple[Taker, Message]]) -> None:
+        """On the loop: threads have finished these."""
+        if self.delivery.is_void:
+            return
+        first = pairs[0][0]
+        # Threads share a run of one handler alone.
+        if self.is_shared or all(taker is first for taker, _ in pairs):
+            first.acks.done_all([message for _, message in pairs])
+            return
+        for taker, message in pairs:
+            taker.acks.done(message)
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """On the loop: a call has ended with something else than None; `raised`: the result is what it raised.
@@ -232,14 +235,6 @@ class RunWorker:
     def at_work(self) -> tuple[Subscription, Any] | None:
         """Whose handler it calls now, and with what."""
         return None if self.item is None else (self.taker.handler.subscription, self.item)
-
-    def goes_to(self, taker: Taker) -> bool:
-        """Whether it may call another handler next: it takes a call of that for the one that it has."""
-        before = self.taker
-        if taker.goes_with is not before.goes_with or not taker.caller.take_after(before.caller):
-            return False
-        self.taker = taker
-        return True
 
 
 class Ready:

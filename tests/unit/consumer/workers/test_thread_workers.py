@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.run import FreeRun, Run, Taker
+from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Skip
@@ -20,6 +22,7 @@ from rocketapp.state.lease import Lease
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
+from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import OneCalled, Reports, Session, message
 
 
@@ -261,7 +264,7 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
             self.name, self.lease = str(offset), Lease(lasts=1e9, renew_interval=1e9)
             self.lease.granted(0.0)
 
-        def acknowledge(self, taker: Taker, items: Sequence[Message]) -> None:
+        def acknowledge(self, pairs: Sequence[tuple[Taker, Message]]) -> None:
             events.append(f"done {self.name}")
             if self.name == "1":
                 go_on.set()
@@ -285,26 +288,58 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
     await workers.callers.stop()
 
 
-async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_at_once_for_each() -> None:
-    shares: list[int] = []
-    is_through = threading.Event()
-
-    class Counting(Reports):
-        def done_all(self, messages: Sequence[Message]) -> None:
-            shares.append(len(messages))
+async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_for_each_in_one_turn() -> None:
+    acks, turns, is_through = [Reports(), Reports()], list[int](), threading.Event()
 
     def call(message: Message) -> None:
         if message.offset == 31:
             is_through.set()
 
-    first = OneCalled(Handler(subscription("first", is_async=False), call), Counting())
-    second = Taker(first.callers.one(Handler(subscription("second", is_async=False), call)), Counting())
+    async def count() -> None:
+        while len(acks[0].finished + acks[1].finished) < 32:
+            turns.append(len(acks[0].finished + acks[1].finished))
+            await asyncio.sleep(0)
+
+    first = OneCalled(Handler(subscription("first", is_async=False), call), acks[0])
+    second = Taker(first.callers.one(Handler(subscription("second", is_async=False), call)), acks[1])
     takers = first.taker, second
     FreeRun([(takers[at % 2], message(at)) for at in range(32)], Session(), is_of_one=False).submit()
     is_through.wait(10)  # on the loop, which hears of all together
-    await until(lambda: sum(shares) == 32)
-    assert len(shares) <= 4  # the last message may be a little later
+    await asyncio.wait_for(count(), 10)
+    assert set(turns) <= {0, 31}  # the last message may be a little later
+    assert [each.finished for each in acks] == [[*range(0, 32, 2)], [*range(1, 32, 2)]]
     await first.callers.stop()
+
+
+async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_a_single_message_at_once() -> None:
+    has_ended, woken = threading.Event(), list[int]()
+
+    class Counted(Threads):
+        def run(self, job: Callable[[], None]) -> None:
+            woken.append(len(acks.finished))
+            super().run(lambda: (job(), has_ended.set())[0])
+
+    def run_of(first: int, count: int) -> FreeRun:
+        return FreeRun([(taker, message(first + at)) for at in range(count)], Session(), is_of_one=True)
+
+    handler, acks = Handler(subscription(is_async=False), lambda _: None), Reports()
+    callers = Callers(member_alone([handler]), Counted)
+    taker = Taker(callers.one(handler), acks)
+    run_of(0, 32).submit()
+    for first in 32, 64, 96:
+        has_ended.wait(10)  # on the loop
+        run_of(first, 32).submit()
+    assert len(woken) == 1
+    has_ended.clear()
+    await until(lambda: len(acks.finished) == 128)
+    assert len(woken) == 2
+    for _ in range(2):
+        has_ended.wait(10)
+        has_ended.clear()
+        run_of(128, 1).submit()
+    assert len(woken) == 4
+    await until(lambda: len(acks.finished) == 130)
+    await callers.stop()
 
 
 @pytest.mark.parametrize(("result", "wakes"), [(None, 0), (Skip("not for us"), 1)])
