@@ -24,7 +24,7 @@ from rocketapp.wire.record import Message
 @click.argument("topic", type=TOPIC)
 @click.option("--tag", default="*", help="Only these: 'paid || refunded'.")
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
-@click.option("--count", type=click.IntRange(min=1), metavar="N", help="End after N messages.")
+@click.option("--count", type=click.IntRange(1, 10**9), metavar="N", help="End after N messages.")
 @json_lines_option
 @here_options
 def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count: int | None, as_json: bool) -> int:

@@ -95,6 +95,8 @@ CASES = {
     "illegal topic to tail": ("tail a.b", ["a.b", "letters"]),
     "a delay of no time": ("send orders x --delay 0s", ["--delay 0s", "above 0"]),
     "a delay without end": ("send orders x --delay 1e400", ["--delay 1e400", "give a finite time above 0"]),
+    "a delay of ages": ("send orders x --delay 1e308s", ["delay=1e+308", "at most 1000000000"]),
+    "more than a tail can count": ("tail orders --count 99999999999999999999", ["'--count'", "not in the range"]),
     "no delay": ("send orders x --delay soon", ["--delay soon", "10s"]),
     "property without value": ("send orders x --property k", ["--property k", "KEY=VALUE"]),
     "no tag": ("tail orders --tag ||", ["--tag", "names no tag"]),
