@@ -20,7 +20,7 @@ from rocketapp.errors import NotRecalled, SendUnknown, SetupError
 from rocketapp.hooks.answers import PublishCall, Sending
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
-from rocketapp.model.numbers import is_number
+from rocketapp.model.numbers import MOST_SECONDS, is_number
 from rocketapp.model.outgoing import (
     MessageOptions,
     Outgoing,
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from rocketapp.producer.transactions import Transactions
 
 
-_LONGEST_DELAY = 10**9
-"""Seconds, some 30 years: brokers decide what they keep for how long, in milliseconds of 64 bits."""
 _QUEUES = "a MessageQueue, a function that chooses one of several, or None"
 PLAIN = Payloads()
 """Without plugins and upcasters."""
@@ -86,8 +84,8 @@ def _delay(delay: float | None, rounding: str | None, recallable: bool) -> tuple
         if recallable:
             raise ValueError("recallable=True: only a message with a delay= can be taken back")
         return 0, 0.0
-    if not 0 < delay <= _LONGEST_DELAY:
-        raise ValueError(f"delay={delay!r:.40}: give seconds above 0, at most {_LONGEST_DELAY}, or leave it out")
+    if not 0 < delay <= MOST_SECONDS:
+        raise ValueError(f"delay={delay!r:.40}: give seconds above 0, at most {MOST_SECONDS}, or leave it out")
     if rounding == "up":
         if delay > DELAY_SECONDS[-1]:
             delay_level(delay)  # raises, and says what the most is

@@ -7,7 +7,6 @@ types: dynaconf has interpreted it already, and an option that is text takes it 
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -21,6 +20,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.config.option import OptionInfo, bounds_problem, info_of
 from rocketapp.config.producer import ProducerConfig
 from rocketapp.errors import SetupError
+from rocketapp.model.numbers import MOST_SECONDS
 
 T = TypeVar("T")
 
@@ -121,13 +121,15 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if option.info.choices and isinstance(value, str):
         # Choices differ in more than their case: `info` can only mean INFO.
         value = next((choice for choice in option.info.choices if choice.lower() == value.lower()), value)
-    if option.kind is float and type(value) is int:
+    if option.kind is float and type(value) in (int, float):
+        if not abs(value) <= MOST_SECONDS:
+            return value, f"{value!r} is not a number up to {MOST_SECONDS}"
         value = float(value)
     if type(value) is not option.kind:
         said = "the value" if option.info.secret else repr(value)
         return value, f"{said} is {_WORDS.get(type(value), f'a {type(value).__name__}')}, not {_WORDS[option.kind]}"
-    if option.kind is float and not math.isfinite(value):
-        return value, f"{value!r} is not a finite number"
+    if option.kind is str and "\0" in value:
+        return value, "no text with a NUL is taken"
     return value, bounds_problem(option.info, value)
 
 

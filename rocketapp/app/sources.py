@@ -161,8 +161,8 @@ def _read_file(file: str | None) -> _File | None:
         raise ConfigError(str(path), f"is not UTF-8: byte {error.start} is {error.object[error.start]:#04x}") from error
     except OSError as error:
         raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(str(path), f"is not TOML: {error}") from error  # which says the line
+    except ValueError as error:  # which says the line, unless it is about a number of thousands of digits
+        raise ConfigError(str(path), f"is not TOML: {error}") from error
 
 
 def _from_file(file: _File, layers: _Layers, environment: str, known: Tables) -> Iterator[Given]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, CommandError
+from rocketapp.model.numbers import MOST_SECONDS
 
 if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
@@ -161,13 +161,13 @@ TOPIC, GROUP = _Name("topic"), _Name("group")
 
 
 class Seconds(click.FloatRange):
-    """A finite number, 0 or more."""
+    """A number of seconds, 0 or more."""
 
     def __init__(self) -> None:
         super().__init__(min=0.0)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds: float = super().convert(value, param, ctx)
-        if not math.isfinite(seconds):
-            self.fail(f"{seconds} is not a finite number.", param, ctx)
+        if not seconds <= MOST_SECONDS:
+            self.fail(f"{seconds} is not a number up to {MOST_SECONDS}.", param, ctx)
         return seconds

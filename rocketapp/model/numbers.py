@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TypeGuard
 
+MOST_SECONDS = 10**9
+"""Of a time that is given, some 30 years: brokers and operating systems count milliseconds of 64 bits."""
+
 
 def is_number(value: object) -> TypeGuard[float]:
     """Whether it is an int or a float, and neither True nor False."""
