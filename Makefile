@@ -5,7 +5,7 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 ARGS ?=
-JOBS ?= 7
+JOBS ?= 8
 TYPES := $(BIN)/mypy && $(BIN)/lint-imports
 # Tests start some thousand processes: each finds compiled what the first one read.
 export PYTHONDONTWRITEBYTECODE :=
@@ -17,7 +17,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
-	@echo "make test    style, types, layers and every test, in seven processes, of which two compute and the others mostly wait;"
+	@echo "make test    style, types, layers and every test, in eight processes, of which three begin with what computes, the others with what waits;"
 	@echo "             JOBS=0 runs them in one; ARGS selects"
 	@echo "make check   style, types and layers only"
 	@echo "make docs    the documentation as a site in .cache/docs"

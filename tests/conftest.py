@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.own_thread import check_threads
-from tests.parts import ByPart, OnlyWhatWaits, is_to_wait, length, shares
+from tests.parts import ByPart, length, shares
 from tests.peers import toolchain
 from tests.peers.clusters import LOCK_EXPIRY, SHARE, Apache, Cluster, Embedded
 from tests.peers.java_client import JavaClient, Peer
@@ -55,8 +55,6 @@ def pytest_configure(config: pytest.Config) -> None:
         turns = Turns(toolchain.CACHE)
         config.pluginmanager.register(turns)
         config.add_cleanup(turns.close)
-        if is_to_wait(config):
-            config.pluginmanager.register(OnlyWhatWaits())
 
 
 def _required() -> bool:

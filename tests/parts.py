@@ -1,24 +1,20 @@
-"""Several processes share the tests out by parts: some compute, the others run what mostly waits.
+"""Several processes share the tests out by parts: some begin with what computes, the others with what mostly waits.
 
-Those that compute, and a few of the others, have collected all tests: they help with the other kind when nothing of
-their own is left. The rest collect only what waits, which saves most of their start.
+So neither kind is left to the end, when the cores would stand idle or all processes would compute. Who finds nothing of
+his kind any more helps with the other one.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-COMPUTING = max(2, len(os.sched_getaffinity(0)))
-"""Processes for what needs a core of its own."""
-_HELPING = 2
-"""Processes for what waits that compute at the end."""
+_COMPUTING = 1 + len(os.sched_getaffinity(0))
+"""Processes for what needs a core: one more than there are, for each of them waits now and then."""
 _WAITING = (
     "tests/faults/test_faults",
     "tests/conformance/test_replication",
@@ -29,8 +25,8 @@ _WAITING = (
     "contrib/rocketapp-sqlalchemy/tests/test_outbox",
     "tests/faults/test_embedded_faults",
     "tests/faults/test_links",
-    "tests/unit/cli/",
     "tests/unit/testing/test_contracts",
+    "tests/unit/cli/",
 )
 """Rooms that mostly wait, the longest first: for brokers, for processes that start and for time that passes."""
 _OWN_BROKERS = tuple(
@@ -92,66 +88,19 @@ class ByPart(LoadScopeScheduling):
         config.option.loadscopereorder = False
         super().__init__(config, log)
 
-    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-        self.registered_collections[node] = list(collection)
-
-    def schedule(self) -> None:
-        every = self.registered_collections
-        self.registered_collections = dict(sorted(every.items(), key=lambda node_and_tests: -len(node_and_tests[1])))
-        super().schedule()
-        self.config.pluginmanager.get_plugin("session").testscollected = len(self.collection or ())
-
-    def _check_nodes_have_same_collection(self) -> bool:
-        return True  # of the first one all others have a part
-
     def _split_scope(self, nodeid: str) -> str:
         return shares(nodeid)
 
     def _reschedule(self, node: Any) -> None:
         if node not in self.registered_collections:
             return  # it replaces another one, and collects yet
-        if self._next_for(node) is None and not node.shutting_down:
-            node.shutdown()
-        else:
-            super()._reschedule(node)
+        super()._reschedule(node)
 
     def _assign_work_unit(self, node: Any) -> None:
-        part = self._next_for(node)
-        if part is None:
-            node.shutdown()
-            return
-        self.workqueue.move_to_end(part, last=False)
-        super()._assign_work_unit(node)
-
-    def _next_for(self, node: Any) -> str | None:
-        """The next part of the kind that the process is for; when there is none, any, if it has collected all."""
-        waits = _number_of(node.gateway.id) >= COMPUTING
+        waits = int(node.gateway.id.removeprefix("gw")) >= _COMPUTING
         own = (part for part, tests in self.workqueue.items() if mostly_waits(next(iter(tests))) is waits)
-        has_all = len(self.registered_collections[node]) == len(self.collection or ())
-        return next(own, next(iter(self.workqueue), None) if has_all else None)
-
-
-class OnlyWhatWaits:
-    """Keeps a process from collecting what computes."""
-
-    @pytest.hookimpl
-    def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
-        path = collection_path.as_posix().removeprefix(f"{config.rootpath}/")
-        if collection_path.is_dir():
-            wanted = any(room.startswith(f"{path}/") or f"{path}/".startswith(room) for room in _WAITING)
-        else:
-            wanted = mostly_waits(path)
-        return None if wanted else True
-
-
-def _number_of(process: str) -> int:
-    return int(process.removeprefix("gw"))
-
-
-def is_to_wait(config: pytest.Config) -> bool:
-    """Whether this process of a test run is for what mostly waits alone. One that replaces another one is not."""
-    of_run: dict[str, Any] = getattr(config, "workerinput", {"workerid": "gw0", "workercount": 1})
-    return COMPUTING + _HELPING <= _number_of(of_run["workerid"]) < of_run["workercount"]
+        self.workqueue.move_to_end(next(own, next(iter(self.workqueue))), last=False)
+        super()._assign_work_unit(node)
 
 
 def mostly_waits(nodeid: str) -> bool:
