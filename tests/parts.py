@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-_COMPUTING = 1 + len(os.sched_getaffinity(0))
+COMPUTING = 1 + len(os.sched_getaffinity(0))
 """Processes for what needs a core: one more than there are, for each of them waits now and then."""
 _WAITING = (
     "tests/faults/test_faults",
@@ -97,7 +97,7 @@ class ByPart(LoadScopeScheduling):
         super()._reschedule(node)
 
     def _assign_work_unit(self, node: Any) -> None:
-        waits = int(node.gateway.id.removeprefix("gw")) >= _COMPUTING
+        waits = int(node.gateway.id.removeprefix("gw")) >= COMPUTING
         own = (part for part, tests in self.workqueue.items() if mostly_waits(next(iter(tests))) is waits)
         self.workqueue.move_to_end(next(own, next(iter(self.workqueue))), last=False)
         super()._assign_work_unit(node)
