@@ -22,6 +22,12 @@ def trees() -> Trees:
     return {file: ast.parse(file.read_text()) for file in FILES}
 
 
+@pytest.fixture(scope="module")
+def nodes(trees: Trees) -> dict[Path, list[ast.AST]]:
+    """All of a file, walked through once."""
+    return {file: list(ast.walk(tree)) for file, tree in trees.items()}
+
+
 def test_the_package_is_typed() -> None:
     assert (PACKAGE / "py.typed").exists()
 
@@ -41,11 +47,11 @@ def test_a_file_opens_with_its_job(trees: Trees) -> None:
     assert [shown(file) for file, tree in trees.items() if tree.body and not ast.get_docstring(tree)] == []
 
 
-def test_functions_are_short(trees: Trees) -> None:
+def test_functions_are_short(nodes: dict[Path, list[ast.AST]]) -> None:
     long = {
         f"{shown(file)}:{node.lineno}": size
-        for file, tree in trees.items()
-        for node in ast.walk(tree)
+        for file, parts in nodes.items()
+        for node in parts
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (size := size_of(node)) >= 70
     }
     assert long == {}
@@ -70,23 +76,21 @@ def test_nothing_is_left_for_later() -> None:
 CHANGES = {"append", "add", "update", "setdefault", "pop", "clear", "extend", "insert", "remove"}
 
 
-def test_nothing_at_module_level_remembers_anything(trees: Trees) -> None:
+def test_nothing_at_module_level_remembers_anything(trees: Trees, nodes: dict[Path, list[ast.AST]]) -> None:
     """Two apps in one process share no state: everything at module level is constant."""
-    assert [place for file, tree in trees.items() for place in changes_of_globals(file, tree)] == []
+    assert [place for file, tree in trees.items() for place in changes_of_globals(file, tree, nodes[file])] == []
 
 
-def changes_of_globals(file: Path, tree: ast.Module) -> list[str]:
+def changes_of_globals(file: Path, tree: ast.Module, nodes: list[ast.AST]) -> list[str]:
     """Places that change a value at module level, or declare `global`."""
     held = {target.id for node in tree.body for target in targets_of(node) if isinstance(target, ast.Name)}
-    calls = [
-        node.func for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-    ]
+    calls = [node.func for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)]
     changed = [
         f"{shown(file)}:{call.lineno}: {call.value.id}.{call.attr}"
         for call in calls
         if isinstance(call.value, ast.Name) and call.value.id in held and call.attr in CHANGES
     ]
-    declared = [f"{shown(file)}:{node.lineno}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    declared = [f"{shown(file)}:{node.lineno}: global" for node in nodes if isinstance(node, ast.Global)]
     return changed + declared
 
 

@@ -30,8 +30,13 @@ SAY_IT = {
 
 
 def functions_of(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
+    """The tests of a file and of its classes: no test is in a function, and a walk through those would take long."""
+    left: list[ast.AST] = [ast.parse(file.read_text())]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.If):
+            left += [*node.body, *getattr(node, "orelse", ())]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             yield node
 
 
