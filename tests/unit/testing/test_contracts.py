@@ -374,15 +374,15 @@ class FarAway(Marks):
     """As right as `Marks`, and slow."""
 
     async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.06)
         return await super().claim(claims, lease=lease)
 
     async def done(self, keys: Sequence[str], *, expiry: float) -> None:
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.06)
         await super().done(keys, expiry=expiry)
 
     async def release(self, claims: Sequence[Claim]) -> None:
-        await asyncio.sleep(0.12)
+        await asyncio.sleep(0.06)
         await super().release(claims)
 
 
