@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
-from operator import add
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rocketapp.model.message_queue import MessageQueue
@@ -35,7 +34,7 @@ class HandlerStats:
         return self.handled + self.uncommitted
 
     def __add__(self, other: HandlerStats) -> HandlerStats:
-        return HandlerStats(*map(add, astuple(self), astuple(other)))
+        return HandlerStats(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
