@@ -25,6 +25,7 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import find_serving
 from rocketapp.errors import ConfigError, KeysRefused, RocketAppError
+from rocketapp.model.numbers import END_MS
 from rocketapp.model.subscription import Subscription
 from rocketapp.transport.tcp import dial_tcp
 
@@ -146,8 +147,8 @@ def _tell_silent(cluster: AdminCluster) -> None:
 
 
 def local_time(stored_ms: int) -> str:
-    """Milliseconds since 1970 in this machine's time zone, to the second; empty for 0."""
-    return moment(stored_ms).astimezone().isoformat(sep=" ", timespec="seconds") if stored_ms > 0 else ""
+    """Milliseconds since 1970 in this machine's time zone, to the second; empty for 0, and for what is no date."""
+    return moment(stored_ms).astimezone().isoformat(sep=" ", timespec="seconds") if 0 < stored_ms < END_MS else ""
 
 
 def moment(stored_ms: int) -> datetime:
@@ -156,5 +157,5 @@ def moment(stored_ms: int) -> datetime:
 
 
 def json_time(stored_ms: int) -> str | None:
-    """In UTC, as `tail --json` writes it; None for 0."""
-    return moment(stored_ms).isoformat() if stored_ms > 0 else None
+    """In UTC, as `tail --json` writes it; None for 0, and for what is no date: clients say when a message was sent."""
+    return moment(stored_ms).isoformat() if 0 < stored_ms < END_MS else None

@@ -20,6 +20,7 @@ from rocketapp.admin.topics import kind_of
 from rocketapp.broker.facts import BrokerState
 from rocketapp.clock import SystemClock
 from rocketapp.errors import ProtocolError, RocketAppError
+from rocketapp.model.numbers import END_MS
 from rocketapp.operate.broker_desk import BrokerDesk, GroupLine, stored_in
 from rocketapp.operate.parts import END, Columns, button, counted, duration, head, shown, small_page, table, time_of
 from rocketapp.wire.record import Message, decode_records
@@ -439,11 +440,8 @@ def _bytes(count: float) -> str:
 
 
 def _time_ms(at_ms: int) -> str:
-    return time_of(at_ms / 1000) if 0 < at_ms < _LAST_MS else ""
+    return time_of(at_ms / 1000) if 0 < at_ms < END_MS else ""
 
-
-_LAST_MS: Final = 253_402_300_800_000
-"""The end of the year 9999, behind which there is no date."""
 
 Part = Callable[[BrokerDesk, BrokerState, Query], Iterable[str]]
 PAGES: Final[Mapping[str, Sequence[tuple[str, Part]]]] = {

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import click
 
 from rocketapp.admin.messages import find_by_id, find_by_key
-from rocketapp.cli.cluster import ask_cluster, client_here
+from rocketapp.cli.cluster import ask_cluster, client_here, json_time
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
 from rocketapp.cli.options import TOPIC, cluster_options, here_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, printable, show, writing
@@ -111,8 +111,8 @@ def as_json_line(message: Message) -> str:
         "keys": message.keys,
         "properties": dict(message.properties),
         "attempt": message.attempt,
-        "born_at": message.born_at.isoformat(),
-        "stored_at": message.stored_at.isoformat(),
+        "born_at": json_time(message.born_ms),
+        "stored_at": json_time(message.stored_ms),
         "born_host": message.born_host,
     }
     body = _body(message)

@@ -16,7 +16,10 @@ from typing import Any
 
 import pytest
 
+from rocketapp.cli.commands.messages import as_json_line
 from rocketapp.cli.commands.send import parse_delay
+from rocketapp.wire.layout import Record, encode_record
+from rocketapp.wire.record import decode_records
 from tests.cases import cases
 from tests.peers.commands import Commands
 from tests.unit.cli.brokers import serving_in_memory
@@ -81,6 +84,14 @@ def test_everything_beside_the_body_arrives(send: Send, stored: Stored) -> None:
     assert message["properties"].items() >= {"k": "v=w", "l": "m"}.items()
     assert message["attempt"] == 1
     assert datetime.fromisoformat(message["born_at"]).utcoffset() is not None
+
+
+def test_a_time_that_is_no_date_hides_no_message() -> None:
+    """A client may say that it sent a message in the year 287396."""
+    stored = encode_record(Record("orders", b"x", born_ms=2**53 - 1, stored_ms=1_795_000_000_402))
+    (message,) = decode_records(stored, None)
+    shown = json.loads(as_json_line(message))
+    assert (shown["born_at"], shown["stored_at"]) == (None, "2026-11-18T11:06:40.402000+00:00")
 
 
 def test_copies_go_round_the_queues_and_those_with_an_order_key_to_one(send: Send) -> None:
