@@ -13,6 +13,7 @@ import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
+from rocketapp.consumer.workers.run import STINT
 from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
@@ -284,17 +285,23 @@ async def test_a_thread_goes_on_with_a_long_run_whose_offsets_are_prompted_meanw
     await bench.way.callers.stop()
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-def test_a_slow_handler_lets_other_queues_have_their_turn_after_a_second(is_async: bool) -> None:
+@pytest.mark.parametrize(
+    ("is_async", "takes", "count"),
+    [(False, 0.1, 10), (True, 0.1, 10), (False, 0.002, STINT)],
+    ids=["sync", "async", "sync, not as slow"],
+)
+def test_a_slow_handler_lets_other_queues_have_their_turn_after_a_second_or_so_many_messages(
+    is_async: bool, takes: float, count: int
+) -> None:
     called: list[int] = []
 
     def call(message: Message) -> None:
         called.append(message.offset)
-        block(0.1)
+        block(takes)
 
     async def on_loop(message: Message) -> None:
         called.append(message.offset)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(takes)
 
     async def main() -> None:
         made: list[SimulatedThreads] = []
@@ -308,7 +315,7 @@ def test_a_slow_handler_lets_other_queues_have_their_turn_after_a_second(is_asyn
         bench.begin(1000, 1256)
         await asyncio.sleep(100)
         turns = [len(list(turn)) for _, turn in groupby(offset // 1000 for offset in called)]
-        assert max(turns) <= 11 and min(turns[:-2]) >= 10
+        assert max(turns) <= count + 1 and min(turns[:-2]) >= count
         assert sorted(called) == [*range(256), *range(1000, 1256)]
         await bench.way.callers.stop()
         for threads in made:
