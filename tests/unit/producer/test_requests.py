@@ -74,6 +74,19 @@ async def test_brokers_that_do_not_have_the_topic_can_deliver_the_reply() -> Non
 
 
 @in_virtual_time
+async def test_a_broker_that_joins_later_can_deliver_replies_too() -> None:
+    cluster = Cluster(brokers=2)
+    async with producing(cluster) as producer:
+        for topic in ("t", "DefaultCluster_REPLY_TOPIC"):
+            cluster.name_server.routes[topic] = cluster.route(brokers=cluster.brokers[:1])
+        await outcome(request(producer))
+        assert not cluster.brokers[1].beats()
+        cluster.add_topic("DefaultCluster_REPLY_TOPIC")
+        await asyncio.sleep(60)
+        assert cluster.brokers[1].beats()
+
+
+@in_virtual_time
 async def test_without_a_reply_it_ends_in_time_and_a_late_one_is_taken_and_dropped() -> None:
     cluster, events = Cluster(), Events()
     async with producing(cluster, events) as producer:
