@@ -71,11 +71,11 @@ async def test_a_suspended_queue_starts_nothing_and_goes_on_when_its_lock_is_usa
 
     async def call(message: Message) -> None:
         called.append(message.offset)
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.2)
 
     bench = Bench(call)
     bench.begin(0, 4)
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(0.3)
     bench.lock.run_out()
     await asyncio.sleep(30)
     assert called == [0, 1]
