@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -167,3 +168,23 @@ async def test_a_thread_that_goes_from_handler_to_handler_wakes_the_loop_once_pe
     await eventually(lambda: not any(process_queue for process_queue, _ in sessions), 30)
     await mode.callers.stop()
     assert wakes < 600
+
+
+async def test_handlers_on_the_loop_and_in_threads_take_turns_in_one_order() -> None:
+    called: list[tuple[int, bool]] = []
+
+    def sync(message: Message) -> None:
+        called.append((message.offset, threading.current_thread() is threading.main_thread()))
+
+    async def on_loop(message: Message) -> None:
+        sync(message)
+
+    mode = mode_of(
+        {"orderly": True},
+        Handler(subscription("loop", tags="loop", orderly=True), on_loop),
+        Handler(subscription("thread", tags="thread", orderly=True, is_async=False), sync),
+    )
+    opened(mode, QUEUE, *(message(at, "thread" if at % 3 == 2 else "loop") for at in range(60)))
+    await eventually(lambda: len(called) == 60)
+    await mode.callers.stop()
+    assert called == [(at, at % 3 != 2) for at in range(60)]

@@ -116,7 +116,7 @@ async def test_a_snapshot_says_how_the_lock_of_a_queue_stands() -> None:
     await asyncio.sleep(5)
     assert leases() == ["wanted"]
     await asyncio.sleep(10)
-    assert leases() == ["held"]
+    assert leases() == ["held"] and member.consumer.snapshot().blocked == {}
     cluster.ignore(UNLOCK)
     stopping = asyncio.ensure_future(member.stop())
     await asyncio.sleep(1)
