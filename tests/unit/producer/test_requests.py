@@ -87,6 +87,19 @@ async def test_a_broker_that_joins_later_can_deliver_replies_too() -> None:
 
 
 @in_virtual_time
+async def test_routes_of_requests_and_sends_are_asked_for_until_the_producer_stops() -> None:
+    cluster = Cluster()
+    async with producing(cluster) as producer:
+        for _ in range(2):
+            await outcome(request(producer))
+        await asyncio.sleep(60)
+        await producer.stop()
+        asked = len(cluster.name_server.topics_asked())
+        await asyncio.sleep(200)
+        assert asked > 4 and len(cluster.name_server.topics_asked()) == asked
+
+
+@in_virtual_time
 async def test_without_a_reply_it_ends_in_time_and_a_late_one_is_taken_and_dropped() -> None:
     cluster, events = Cluster(), Events()
     async with producing(cluster, events) as producer:
