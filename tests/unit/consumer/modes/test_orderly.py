@@ -105,6 +105,27 @@ async def test_nothing_is_pulled_without_the_lock_and_the_reason_is_told() -> No
 
 
 @in_virtual_time
+async def test_queues_that_wait_for_their_locks_take_no_turns_of_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, queues = await with_queues(64, messages=0)
+    for queue in queues:
+        cluster.locks["group", queue] = Lock("another client", 1000.0)
+    member = await cluster.member(consumed(Order(), orderly=True)).start()
+    await asyncio.sleep(5)
+    timers, call_at = 0, cluster.loop.call_at
+
+    def counted(*arguments: Any, **others: Any) -> Any:
+        nonlocal timers
+        timers += 1
+        return call_at(*arguments, **others)
+
+    monkeypatch.setattr(cluster.loop, "call_at", counted)
+    await asyncio.sleep(60)
+    assert timers < 2000
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_snapshot_says_how_the_lock_of_a_queue_stands() -> None:
     cluster, (queue,) = await with_queues(1)
     cluster.locks["group", queue] = Lock("another client", 10.0)
