@@ -26,8 +26,8 @@ Config = TypeVar("Config", bound=Named)
 class ConfigTable(Generic[Config]):
     """The common part of the topic and group tables. Subclasses define the saved form."""
 
-    def __init__(self, version: DataVersion) -> None:
-        self._version = version
+    def __init__(self) -> None:
+        self._version = DataVersion()
         self._configs: dict[str, Config] = {}
         self._changed: dict[str, Config | None] = {}
         """What was there of each name that has changed since the last save."""

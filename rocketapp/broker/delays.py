@@ -69,7 +69,7 @@ class DelayedMessages:
     def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
         self._store, self._clock, self._observe = store, clock, observe
         self._file = ConfigFile(files, DELAY_OFFSETS, observe)
-        self._version = DataVersion(clock.now())
+        self._version = DataVersion()
         self.on_scheduled: Callable[[float], object] = float
         """Called with the seconds until each message that is scheduled is due; the owner of the timer replaces it."""
         self._saved = self._load()

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rocketapp.broker.config_table import ConfigTable
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.model.numbers import is_whole
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -104,8 +103,8 @@ class GroupConfig:
 class GroupTable(ConfigTable[GroupConfig]):
     """The configuration of every consumer group that the broker knows."""
 
-    def __init__(self, version: DataVersion) -> None:
-        super().__init__(version)
+    def __init__(self) -> None:
+        super().__init__()
         self._forbidden: Mapping[str, Any] = {}
         """What Apache RocketMQ forbids groups in single topics: kept for it, and not obeyed here."""
         for name in _SYSTEM_GROUPS:

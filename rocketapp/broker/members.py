@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Hashable, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rocketapp.broker.filtering import Filter, filter_of
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import SubscriptionData
+from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.clients import BROADCASTING, ConsumerData
 
 _MOST_COMPARED, _LONGEST_SHOWN = 64, 200
@@ -44,7 +45,7 @@ class Group:
 
     def __init__(self, name: str) -> None:
         self.name: str = name
-        self.members: dict[Hashable, GroupMember] = {}
+        self.members: dict[Connection, GroupMember] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}: {len(self.members)} members>"
@@ -113,7 +114,7 @@ class Groups(Generic[G]):
 
     def __init__(self) -> None:
         self._groups: dict[str, G] = {}
-        self._groups_of: dict[Hashable, set[str]] = {}
+        self._groups_of: dict[Connection, set[str]] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self._groups)} groups on {len(self._groups_of)} channels>"
@@ -124,12 +125,12 @@ class Groups(Generic[G]):
     def group(self, name: str) -> G | None:
         return self._groups.get(name)
 
-    def _put(self, channel: Hashable, member: GroupMember, group: G) -> None:
+    def _put(self, channel: Connection, member: GroupMember, group: G) -> None:
         self._groups[group.name] = group
         group.members[channel] = member
         self._groups_of.setdefault(channel, set()).add(group.name)
 
-    def unregister(self, channel: Hashable, group: str) -> bool:
+    def unregister(self, channel: Connection, group: str) -> bool:
         """Remove the client from one group. True if it was a member."""
         known = self._groups.get(group)
         if known is None or known.members.pop(channel, None) is None:
@@ -144,11 +145,11 @@ class Groups(Generic[G]):
             del self._groups[group]
         return True
 
-    def close(self, channel: Hashable) -> list[str]:
+    def close(self, channel: Connection) -> list[str]:
         """Remove the members of a channel that has ended; return the groups that lost a member."""
         return [group for group in sorted(self._groups_of.get(channel, ())) if self.unregister(channel, group)]
 
-    def silent_since(self, time: float) -> KeysView[Hashable]:
+    def silent_since(self, time: float) -> KeysView[Connection]:
         """Channels with a member that was not heard since then."""
         silent = (channel for group in self for channel, member in group.members.items() if member.heard < time)
         return dict.fromkeys(silent).keys()
@@ -157,7 +158,7 @@ class Groups(Generic[G]):
 class Consumers(Groups[ConsumerGroup]):
     """All consumer groups that have members."""
 
-    def register(self, channel: Hashable, member: GroupMember, data: ConsumerData) -> bool:
+    def register(self, channel: Connection, member: GroupMember, data: ConsumerData) -> bool:
         """Add or renew a member after its heartbeat. True if the group's members have to be notified."""
         group = self.group(data.group) or ConsumerGroup(data.group)
         known = group.members.get(channel)
@@ -176,15 +177,15 @@ class Consumers(Groups[ConsumerGroup]):
 class Producers(Groups[Group]):
     """All producer groups that have members."""
 
-    def register(self, channel: Hashable, member: GroupMember, group: str) -> None:
+    def register(self, channel: Connection, member: GroupMember, group: str) -> None:
         self._put(channel, member, self.group(group) or Group(group))
 
-    def members(self, group: str) -> Mapping[Hashable, GroupMember]:
+    def members(self, group: str) -> Mapping[Connection, GroupMember]:
         """The members of a group, by their connections."""
         known = self.group(group)
         return {} if known is None else known.members
 
-    def channel_of(self, client_id: str) -> Hashable | None:
+    def channel_of(self, client_id: str) -> Connection | None:
         """The connection of this client, which may be in any group; None when no heartbeat named it."""
         members = (each for group in self for each in group.members.items())
         return next((channel for channel, member in members if member.client_id == client_id), None)

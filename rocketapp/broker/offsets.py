@@ -23,7 +23,7 @@ TRANSACTIONS_GROUP = "CID_RMQ_SYS_TRANS"
 class OffsetTable:
     """Committed offsets by topic and group."""
 
-    def __init__(self, version: DataVersion, log_end: Callable[[], int] | None = None) -> None:
+    def __init__(self, log_end: Callable[[], int] | None = None) -> None:
         """`log_end`: where the log ends that the offsets describe; None at a slave, whose offsets are its master's."""
         self._log_end = log_end
         self.position: int | None = None
@@ -32,7 +32,7 @@ class OffsetTable:
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
         """Offsets that an operator has set and the group has not pulled from yet. In memory, as Apache keeps them."""
-        self._version = version
+        self._version = DataVersion()
         self.dirty: bool = False
         self.is_known: bool = True
         """False at a slave that has not yet got the offsets of its master: that a group has none here says nothing."""

@@ -45,8 +45,8 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
 class Entry(msgspec.Struct, frozen=True, rename="camel"):
     """What is allowed or denied on one resource."""
 
-    resource: str
-    actions: list[str]
+    resource: str = ""
+    actions: list[str] = []
     source_ips: list[str] | msgspec.UnsetType = msgspec.UNSET
     decision: str = "Allow"
 
@@ -54,15 +54,15 @@ class Entry(msgspec.Struct, frozen=True, rename="camel"):
 class AccessPolicy(msgspec.Struct, frozen=True, rename="camel"):
     """Entries of one type: Default ones count where no Custom one does."""
 
-    entries: list[Entry]
+    entries: list[Entry] = []
     policy_type: str = "Custom"
 
 
 class Acl(msgspec.Struct, frozen=True):
     """The policies of one user."""
 
-    subject: str
-    policies: list[AccessPolicy]
+    subject: str = ""
+    policies: list[AccessPolicy] = []
 
 
 class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

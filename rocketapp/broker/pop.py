@@ -248,30 +248,29 @@ class Pops:
         """Messages are done. What is not hidden any more, or never was, is ignored. Raises StoreError."""
         log = self.log
         done: dict[PopCheckpoint, set[int]] = {}
-        for key, (handle, offsets) in acks:
-            checkpoint = log.open.get(key) or log.not_here_yet(key, handle, offsets, now_ms)
+        for key, (_, offsets) in acks:
+            checkpoint = log.open.get(key)
             if checkpoint is not None:
                 done.setdefault(checkpoint, set()).update(offsets)
         found = [(checkpoint, sorted(several.intersection(checkpoint.left()))) for checkpoint, several in done.items()]
         records = [log.ack_record(checkpoint, offsets, now_ms) for checkpoint, offsets in found if offsets]
         log.append(records, in_need=True)  # refused, what is done would come again, and need more room
 
-    def hide(self, key: Key, handle: Handle, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
+    def hide(self, key: Key, offset: int, *, invisible_ms: int, suspend: bool, now_ms: int) -> int:
         """Hide a message from now on for so long; return when it counts as handed out. Raises StoreError.
 
         One that is not hidden any more has come again already: it has no other time then.
         """
-        popped_ms, log, offsets = max(now_ms, key.popped_ms + 1), self.log, [handle.offset]
-        before = log.open.get(key) or log.not_here_yet(key, handle, offsets, now_ms)
-        if before is not None and handle.offset in before.left():
+        popped_ms, log, before = max(now_ms, key.popped_ms + 1), self.log, self.log.open.get(key)
+        if before is not None and offset in before.left():
             own = PopCheckpoint(
-                key._replace(start=handle.offset, popped_ms=popped_ms),
-                offsets,
+                key._replace(start=offset, popped_ms=popped_ms),
+                [offset],
                 invisible_ms=invisible_ms,
                 revive_queue=before.revive_queue,
                 suspend=suspend,
             )
-            log.store([own], now_ms, [log.ack_record(before, offsets, now_ms)])
+            log.store([own], now_ms, [log.ack_record(before, [offset], now_ms)])
         return popped_ms
 
     def ack_in_order(self, key: Key, offset: int) -> None:
@@ -303,7 +302,7 @@ class Pops:
         Returns the groups for which messages come again, and in which topics.
         """
         revived, size, log = set[tuple[str, str]](), 0, self.log
-        if not log.follow(now_ms):
+        if not log.has_arrived(now_ms):
             return revived  # acknowledgements may be among what arrives next
         for _ in range(_MOST_REVIVED):
             first = log.open.first_due

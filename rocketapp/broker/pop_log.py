@@ -15,27 +15,21 @@ from collections.abc import Sequence
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.pop_checkpoints import (
-    LATE_MS,
     REVIVE_GROUP,
     REVIVE_QUEUES,
-    Key,
     OpenCheckpoints,
     PopCheckpoint,
     read,
     revive_topic,
 )
 from rocketapp.broker.store.queue_follower import QueueFollower
-from rocketapp.broker.store.reading import MOST_MESSAGES
 from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
 from rocketapp.broker.timers import slot_ms
 from rocketapp.errors import ProtocolError
 from rocketapp.model.event import Observe, RecordDamaged
-from rocketapp.model.pulled import Handle
 from rocketapp.wire.layout import Record
 
-MOST_EARLY = 16_384
-"""Checkpoints that have not arrived and of which messages are acknowledged."""
 FARTHEST_BACK = 16_384
 """Records behind an open checkpoint after which it is written again, so that a start need not read so many."""
 _MOST_WRITTEN = 64
@@ -56,8 +50,6 @@ class ReviveLog:
         self.open: OpenCheckpoints = OpenCheckpoints()
         self._end = 0
         """The log of the broker has every checkpoint up to here."""
-        self._early: dict[Key, tuple[int, list[int]]] = {}
-        """Acknowledgements whose checkpoint may arrive by a timer, and until when."""
         self._queues = [self._load(queue) for queue in range(REVIVE_QUEUES)]
         self.note_seen()
 
@@ -88,21 +80,10 @@ class ReviveLog:
     def ack_record(self, checkpoint: PopCheckpoint, offsets: Sequence[int], now_ms: int) -> Record:
         return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
 
-    def not_here_yet(self, key: Key, handle: Handle, offsets: Sequence[int], now_ms: int) -> PopCheckpoint | None:
-        """For messages that are done, and of no open checkpoint: the one that may still arrive; None if it is over."""
-        until_ms = handle.popped_ms + handle.invisible_ms + LATE_MS
-        is_to_come = now_ms < until_ms < now_ms + LONGEST_TIMER_MS
-        if not is_to_come or not 0 <= handle.revive_queue < REVIVE_QUEUES or len(self._early) >= MOST_EARLY:
-            return None
-        done = sorted({*offsets, *self._early.get(key, (0, []))[1]})[:MOST_MESSAGES]
-        self._early[key] = until_ms, done
-        return PopCheckpoint(key, done, invisible_ms=handle.invisible_ms, revive_queue=handle.revive_queue)
-
     # Reading.
 
-    def follow(self, now_ms: int) -> bool:
-        """Whether all has arrived that was due by timers until now. Forgets what was waited for in vain."""
-        self._early = {key: early for key, early in self._early.items() if early[0] > now_ms}
+    def has_arrived(self, now_ms: int) -> bool:
+        """Whether all is here that was due by timers until now."""
         due_ms = self._core.timers.next_due_ms()
         return due_ms is None or due_ms > now_ms
 
@@ -134,7 +115,6 @@ class ReviveLog:
         if isinstance(found, PopCheckpoint):
             if not self._is_of_present_queue(found, stored.physical):
                 return None
-            found.ack(self._early.pop(found.key, (0, []))[1])
             self.open.put(found, stored.queue_offset)
             return found
         if found is not None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
@@ -56,10 +55,9 @@ class Saving:
     ) -> None:
         """Load the tables. ConfigError names the file that cannot be read, and how to repair it."""
         self._clock, self._observe = clock, observe
-        version = partial(DataVersion, clock.now())
-        self.topics: TopicTable = TopicTable(version(), config)
-        self.groups: GroupTable = GroupTable(version())
-        self.offsets: OffsetTable = OffsetTable(version(), None if store.is_copy else lambda: store.end_position)
+        self.topics: TopicTable = TopicTable(config)
+        self.groups: GroupTable = GroupTable()
+        self.offsets: OffsetTable = OffsetTable(None if store.is_copy else lambda: store.end_position)
         self.modes: RequestModes = RequestModes()
         self.order: PopOrder = PopOrder(lambda: store.end_position)
         self._topics = (ConfigFile(files, TOPICS, observe), self.topics)

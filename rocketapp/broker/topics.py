@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from rocketapp.broker.config_table import ConfigTable
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, revive_topic
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.model.names import (
@@ -41,8 +40,8 @@ _DELAY_LEVELS = 18
 class TopicTable(ConfigTable[TopicConfig]):
     """Topic configurations by name."""
 
-    def __init__(self, version: DataVersion, options: BrokerConfig) -> None:
-        super().__init__(version)
+    def __init__(self, options: BrokerConfig) -> None:
+        super().__init__()
         self._system = _SYSTEM_NAMES | {options.cluster, options.name, reply_topic(options.cluster)}
         self._configs |= {config.name: config for config in _system_topics(options)}
 

@@ -113,7 +113,8 @@ class EmbeddedBroker:
             raise
         self._broker = broker
         try:
-            texts = KvConfig(ConfigFile(files, "config/kvConfig.json", self._observe), broker.run)
+            file = ConfigFile(files, "config/kvConfig.json", self._observe)
+            texts = KvConfig(file.load() or {}, lambda table: broker.run(partial(file.save, table)))
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
             self._permissions = permissions
             brokers = BrokerTable(

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -24,24 +23,16 @@ MOST_BYTES = 1_048_576
 """Of all namespaces, keys and values together: each change writes them all."""
 
 
-class KvFile(Protocol):
-    """Where the texts are kept."""
-
-    def load(self) -> dict[str, Any] | None: ...
-
-    def save(self, value: Mapping[str, Any]) -> None: ...
-
-
 class KvConfig:
     """The namespaces with their keys and values."""
 
-    def __init__(self, file: KvFile, run: Callable[[Callable[[], object]], Awaitable[None]]) -> None:
-        """`run`: runs work where the event loop does not wait for the disk."""
-        self._file, self._run = file, run
+    def __init__(self, saved: Mapping[str, Any], save: Callable[[Mapping[str, Any]], Awaitable[None]]) -> None:
+        """`save`: writes the saved form, where the event loop does not wait for the disk."""
+        self._save = save
         self._is_changing = asyncio.Lock()
-        saved = (file.load() or {}).get("configTable") or {}
         self._table = {
-            str(space): {str(key): str(value) for key, value in keys.items()} for space, keys in saved.items()
+            str(space): {str(key): str(value) for key, value in keys.items()}
+            for space, keys in (saved.get("configTable") or {}).items()
         }
 
     def __repr__(self) -> str:
@@ -79,7 +70,7 @@ class KvConfig:
             if len(msgspec.json.encode(table)) > MOST_BYTES:
                 raise BrokerError(ResponseCode.SYSTEM_ERROR, f"the name server keeps {MOST_BYTES} bytes of such texts")
             try:
-                await self._run(partial(self._file.save, {"configTable": table}))
+                await self._save({"configTable": table})
             except OSError as error:
                 raise StoreError(f"kvConfig.json cannot be written: {error}") from error
             self._table = table

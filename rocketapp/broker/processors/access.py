@@ -35,22 +35,6 @@ class _UserInfo(msgspec.Struct, frozen=True, rename="camel"):
     user_status: str | None = None
 
 
-class _EntryInfo(msgspec.Struct, frozen=True, rename="camel"):
-    resource: str | None = None
-    actions: list[str] | None = None
-    source_ips: list[str] | None = None
-    decision: str | None = None
-
-
-class _PolicyInfo(msgspec.Struct, frozen=True, rename="camel"):
-    entries: list[_EntryInfo] | None = None
-    policy_type: str | None = None
-
-
-class _AclInfo(msgspec.Struct, frozen=True):
-    policies: list[_PolicyInfo] | None = None
-
-
 def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..., Coroutine[Any, Any, bytes]]:
     """Makes the change that a method finds, when the one before it is made."""
 
@@ -148,10 +132,10 @@ class AccessProcessor:
         if self._user(subject.removeprefix("User:")) is None:
             _refuse(f"The subject of {subject} is not exist.")
         policies = {} if (acl := self._acl(subject)) is None else {each.policy_type: each for each in acl.policies}
-        for given in _body(command, _AclInfo).policies or ():
-            kind = (given.policy_type or "Custom").capitalize()
+        for given in _body(command, Acl).policies:
+            kind = given.policy_type.capitalize()
             before = policies.get(kind, AccessPolicy([], kind)).entries
-            entries = {entry.resource: entry for entry in (*before, *map(_entry, given.entries or ()))}
+            entries = {entry.resource: entry for entry in (*before, *map(_entry, given.entries))}
             policies[kind] = AccessPolicy(list(entries.values()), kind)
         others = [each for each in saved.acls if each.subject != subject]
         return replace(saved, acls=[*others, Acl(subject, list(policies.values()))])
@@ -210,15 +194,9 @@ def _with(user: User, info: _UserInfo) -> User:
     )
 
 
-def _entry(info: _EntryInfo) -> Entry:
-    if not info.resource:
-        _refuse("The resource is null.")
-    if not info.actions:
-        _refuse("The actions is empty.")
-    if not info.decision:
-        _refuse("The decision is null.")
-    actions = [action.strip().capitalize() for action in info.actions]
-    return Entry(info.resource, actions, info.source_ips or msgspec.UNSET, info.decision.capitalize())
+def _entry(given: Entry) -> Entry:
+    actions = [action.strip().capitalize() for action in given.actions]
+    return replace(given, actions=actions, decision=given.decision.capitalize())
 
 
 def _only(acl: Acl, resource: str) -> Acl:

@@ -123,7 +123,6 @@ class ClientProcessor:
         core = self._core
         long_ago = core.monotonic() - core.config.client_expiry
         for channel in dict.fromkeys((*core.consumers.silent_since(long_ago), *core.producers.silent_since(long_ago))):
-            assert isinstance(channel, Connection)
             channel.abort(f"no heartbeat for {core.config.client_expiry:g} s")
             self.connection_lost(channel)
 
@@ -137,6 +136,5 @@ class ClientProcessor:
             return
         fields = OfGroup(name).to_fields()
         for channel in list(group.members):
-            assert isinstance(channel, Connection)
             with contextlib.suppress(ConnectionLostError):
                 channel.send_one_way(Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, fields))

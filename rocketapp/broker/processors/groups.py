@@ -194,7 +194,7 @@ class GroupProcessor:
         group = self._core.consumers.group(name)
         members = group.members.items() if group is not None else ()
         channel = next((channel for channel, member in members if member.client_id == client_id), None)
-        if not isinstance(channel, Connection):
+        if channel is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")
         try:
             told = await channel.start_request(question, timeout=MEMBER_TIMEOUT)

@@ -143,7 +143,9 @@ class PopProcessor:
             invisible_ms = self._pops.hide_in_order(key, handle.offset, invisible_ms=invisible_ms, now_ms=now_ms)
             self._is_free(key)
         else:
-            popped_ms = self._pops.hide(key, handle, invisible_ms=invisible_ms, suspend=request.suspend, now_ms=now_ms)
+            popped_ms = self._pops.hide(
+                key, handle.offset, invisible_ms=invisible_ms, suspend=request.suspend, now_ms=now_ms
+            )
             self._handed_out(invisible_ms / 1000)
         return PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
 

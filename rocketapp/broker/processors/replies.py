@@ -44,7 +44,6 @@ class ReplyProcessor:
         if channel is None:
             problem = f"push reply message fail, channel of <{asker}> not found."
             raise BrokerError(ResponseCode.SYSTEM_ERROR, problem)
-        assert isinstance(channel, Connection)
         push = PushReply(
             group=request.producer_group,
             topic=request.topic,

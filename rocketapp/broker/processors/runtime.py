@@ -36,7 +36,7 @@ class RuntimeProcessor:
 
     def __init__(self, core: Core, started: float) -> None:
         self._core, self._started = core, started
-        self._version = DataVersion(core.clock.now())
+        self._version = DataVersion(timestamp=core.now_ms())
 
     @answers(RequestCode.GET_BROKER_CONFIG, needs=KEYS_ARE_ENOUGH)
     def config(self, connection: Connection, command: Command) -> Answer:

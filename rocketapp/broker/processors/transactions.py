@@ -13,7 +13,6 @@ from rocketapp.broker.core import Core
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.names import HALF_TOPIC
 from rocketapp.transport.answers import DONE, Answer, answers, on_topic
-from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.layout import encode_record
@@ -58,6 +57,5 @@ class TransactionProcessor:
                 continue
             # In turn: one that does not know the topic leaves it to the next.
             channel = channels[half.checks % len(channels)]
-            assert isinstance(channel, Connection)
             with contextlib.suppress(ConnectionLostError):
                 channel.send_one_way(Command(RequestCode.CHECK_TRANSACTION_STATE, question.to_fields(), body))

@@ -55,11 +55,6 @@ class Checkpoint:
         self._file.write(data + self._own(flushed), 0)
         self.flushed = flushed
 
-    def say_flushed(self, flushed: int) -> None:
-        """Write the log's synced end alone."""
-        self._file.write(self._own(flushed), _OWN_AT)
-        self.flushed = flushed
-
     def say_indexed(self, last_ms: int) -> None:
         """Write how far the key index is. After a kill Apache RocketMQ deletes index files that go farther."""
         self.index_ms = last_ms

@@ -96,7 +96,7 @@ class MessageStore:
         abort.close()
         checkpoint = Checkpoint(self._files)
         if self._log.min_position == self._log.files_end:
-            checkpoint.say_flushed(self._log.min_position)  # an empty log is certainly flushed
+            checkpoint.write(0, 0, self._log.min_position)  # an empty log is certainly flushed
         checkpoint.sync()
         self._files.sync_directory("")
         with contextlib.suppress(OSError):

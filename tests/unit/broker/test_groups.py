@@ -2,12 +2,11 @@
 
 import pytest
 
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.groups import GroupConfig, GroupTable
 
 
 def test_a_new_group_has_the_defaults() -> None:
-    groups = GroupTable(DataVersion(0))
+    groups = GroupTable()
     groups.dirty = False
     groups.put(config := GroupConfig("billing"))
     assert (config.retry_max_times, config.retry_queues, config.consume_enable) == (16, 1, True)
@@ -16,7 +15,7 @@ def test_a_new_group_has_the_defaults() -> None:
 
 
 def test_what_this_broker_does_not_know_is_kept() -> None:
-    groups, again = GroupTable(DataVersion(0)), GroupTable(DataVersion(9))
+    groups, again = GroupTable(), GroupTable()
     groups.put(GroupConfig("billing", {"retryMaxTimes": 3, "attributes": {"a": "b"}, "future": 1}))
     again.load(groups.to_json())
     config = again.get("billing")
@@ -27,7 +26,7 @@ def test_what_this_broker_does_not_know_is_kept() -> None:
 
 
 def test_a_deleted_group_is_gone() -> None:
-    groups = GroupTable(DataVersion(0))
+    groups = GroupTable()
     groups.put(GroupConfig("billing"))
     groups.dirty = False
     groups.delete("unknown")
@@ -48,11 +47,11 @@ def test_what_is_no_configuration_is_refused(members: object) -> None:
 
 def test_a_file_without_a_table_is_refused() -> None:
     with pytest.raises(ValueError, match="subscriptionGroupTable"):
-        GroupTable(DataVersion(0)).load({})
+        GroupTable().load({})
 
 
 def test_what_apache_forbids_a_group_stays_in_the_file() -> None:
     saved = {"forbiddenTable": {"billing": {"orders": 1}}, "subscriptionGroupTable": {}}
-    groups = GroupTable(DataVersion(0))
+    groups = GroupTable()
     groups.load(saved)
     assert groups.to_json()["forbiddenTable"] == {"billing": {"orders": 1}}

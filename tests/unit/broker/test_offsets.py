@@ -4,12 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.offsets import OffsetTable
 
 
 def table() -> OffsetTable:
-    return OffsetTable(DataVersion(1_000.0))
+    return OffsetTable()
 
 
 def test_a_group_that_never_committed_has_no_offset() -> None:

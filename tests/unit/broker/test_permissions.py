@@ -304,8 +304,8 @@ async def test_what_cannot_be_understood_or_may_not_be_changes_nothing() -> None
         admin, user = await asker(broker, ADMIN, SECRET), await asker(broker)
         subject = {"subject": "User:orders"}
         for body, problem in [
-            (allowing("", "Pub"), "The resource is null."),
-            (allowing("Topic:orders"), "The actions is empty."),
+            (allowing("", "Pub"), "'' is no resource"),
+            (allowing("Topic:orders"), "actions of Topic:orders are some of"),
             (allowing("Topic:orders", "Fly"), "actions of Topic:orders are some of"),
             (allowing("Topic:orders", "Pub", sourceIps=["here"]), "'here' does not appear"),
         ]:

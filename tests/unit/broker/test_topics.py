@@ -2,14 +2,13 @@
 
 import pytest
 
-from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.topics import TopicTable
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.wire.requests.admin import TopicConfig
 
 
 def table(*, auto_create: bool = True) -> TopicTable:
-    return TopicTable(DataVersion(0), BrokerConfig(name="broker-a", auto_create_topics=auto_create, topic_queues=8))
+    return TopicTable(BrokerConfig(name="broker-a", auto_create_topics=auto_create, topic_queues=8))
 
 
 def test_an_unknown_topic_inherits_from_the_default_topic_without_its_right_to_be_inherited() -> None:
@@ -82,7 +81,7 @@ def test_the_options_hold_for_a_directory_that_was_written_with_others() -> None
     strict.load(saved)
     assert strict.inherited("orders", "TBW102", 4) is None
     assert strict.dirty
-    fewer = TopicTable(DataVersion(0), BrokerConfig(name="broker-a", topic_queues=3))
+    fewer = TopicTable(BrokerConfig(name="broker-a", topic_queues=3))
     fewer.load(saved)
     config = fewer.inherited("orders", "TBW102", 16)
     assert config is not None

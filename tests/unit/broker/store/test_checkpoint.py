@@ -29,8 +29,7 @@ def test_numbers_of_apache_that_we_do_not_keep_stay() -> None:
 def test_without_a_readable_note_nothing_is_known_of_what_was_flushed() -> None:
     files = MemoryFiles()
     assert Checkpoint(files).flushed is None
-    checkpoint = Checkpoint(files)
-    checkpoint.say_flushed(500)
+    Checkpoint(files).write(0, 0, 500)
     assert Checkpoint(files).flushed == 500
     for at in [*range(8), *range(256, 280)]:
         harmed = files.clone()
