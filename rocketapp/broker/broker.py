@@ -112,7 +112,7 @@ class Broker:
         loop = self._loop = asyncio.get_running_loop()
         steady = SteadyClock(clock, loop.time)
         store = MessageStore(files, config, steady, observe)
-        steady.begin_at(store.last_stored_ms / 1000)
+        steady.begin_at(store.last_ms / 1000)
         try:
             saving, core = self._recover(store, config, steady, random, in_thread=in_thread)
             index = self._index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
@@ -122,6 +122,10 @@ class Broker:
         is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
         self._flusher = Flusher(core.store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
         core.save = self._flusher.save_names
+        self.topic_table: TopicTable = core.topics
+        """The configurations of its topics."""
+        self.halves: HalfMessages = core.halves
+        """The transactions that are open."""
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
         self._retention = Retention(
@@ -271,11 +275,6 @@ class Broker:
         """Where the log is copied: by slaves, or by this one at its master."""
         return self.ha_address if self._following is None else self._following.copies_from
 
-    @property
-    def topic_table(self) -> TopicTable:
-        """The configurations of its topics."""
-        return self._core.topics
-
     def topics(self, cluster: str | None = None) -> list[str]:
         is_ours = cluster in (None, self._core.config.cluster)
         return sorted(config.name for config in self._core.topics) if is_ours else []
@@ -289,11 +288,6 @@ class Broker:
         due_ms = self._next_due_ms()
         return None if due_ms is None else due_ms / 1000
 
-    @property
-    def halves(self) -> HalfMessages:
-        """The transactions that are open."""
-        return self._core.halves
-
     # Starting and stopping.
 
     async def start(self, address: str) -> None:
@@ -306,7 +300,7 @@ class Broker:
         self._every(config.clean_interval, "retention", self._retention.clean)
         self._every(self._pace.index, "index", self._indexing.save)
         self._every(self._pace.expiry, "expiry", self._expire)
-        self._every(self._pace.traffic, "traffic", self._sample)
+        self._every(self._pace.traffic, "traffic", lambda: self._core.traffic.sample(self._loop.time()))
         self._every(self._pace.delivered, "what is delivered", self._save_delivered)
         self._tasks.start(self._scrub.run(), "broker scrub")
         self._tasks.start(self._flusher.answer(), "broker replies")
@@ -429,9 +423,6 @@ class Broker:
         if saves and await self._flusher.log_first():
             for save in saves:
                 await self._flusher.run(save)
-
-    def _sample(self) -> None:
-        self._core.traffic.sample(self._loop.time())
 
     async def _deliver_delayed(self) -> None:
         """Deliver what is due: delayed messages, popped ones that come again, those of timers; until cancelled."""

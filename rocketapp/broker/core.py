@@ -151,10 +151,6 @@ class Core:
         topics = self.topics
         return sorted(name for name in self.store.topics() if topics.get(name) is None and not topics.is_system(name))
 
-    def first_positions(self) -> dict[str, float]:
-        """The topics of which nothing lies before a position of the log."""
-        return {config.name: config.first_position for config in self.topics if config.first_position}
-
     def known_topic(self, topic: str) -> TopicConfig:
         """The topic's configuration. Raises BrokerError 17 when the topic does not exist."""
         config = self.topics.get(topic)

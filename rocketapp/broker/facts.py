@@ -139,7 +139,7 @@ class BrokerFacts:
             role=core.config.role,
             scrub_position=self._scrub.position,
             damaged=self._scrub.damaged,
-            mended=core.store.mended,
+            mended=core.store.repair.mended,
             slaves=None if self._master is None else self._master.status(),
             copies_from=self.copies_from(),
             problem=core.store.problem or core.store.refusal or "",

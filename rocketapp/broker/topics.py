@@ -42,16 +42,16 @@ class TopicTable(ConfigTable[TopicConfig]):
 
     def __init__(self, options: BrokerConfig) -> None:
         super().__init__()
-        self._system = _SYSTEM_NAMES | {options.cluster, options.name, reply_topic(options.cluster)}
+        self.system_names: frozenset[str] = _SYSTEM_NAMES | {
+            options.cluster,
+            options.name,
+            reply_topic(options.cluster),
+        }
         self._configs |= {config.name: config for config in _system_topics(options)}
 
     def is_system(self, topic: str) -> bool:
         """Whether this is a system topic, which administrators may neither create nor delete."""
-        return topic in self._system or topic.startswith(_SYSTEM_PREFIX)
-
-    @property
-    def system_names(self) -> list[str]:
-        return sorted(self._system)
+        return topic in self.system_names or topic.startswith(_SYSTEM_PREFIX)
 
     def inherited(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
         """The configuration of a topic that a send creates; None if the default topic does not allow it."""

@@ -127,7 +127,7 @@ class TopicProcessor:
 
     @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, needs=KEYS_ARE_ENOUGH)
     def system_topics(self, connection: Connection, command: Command) -> Answer:
-        return encode_topic_list(self._core.topics.system_names)
+        return encode_topic_list(sorted(self._core.topics.system_names))
 
     @answers(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE, needs=KEYS_ARE_ENOUGH)
     def nothing_expired(self, connection: Connection, command: Command) -> Answer:

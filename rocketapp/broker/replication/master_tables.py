@@ -145,7 +145,8 @@ class MasterTables:
         topics = RequestCode.GET_ALL_TOPIC_CONFIG
         if answers.get(topics) == self._known.get(topics) is not None:
             gone = [topic for topic in self._core.unused_topics() if await self._is_deleted(topic)]
-            self._delete_below(self._core.first_positions() | dict.fromkeys(gone, self._before))
+            begun = {config.name: config.first_position for config in self._core.topics if config.first_position}
+            self._delete_below({**begun, **dict.fromkeys(gone, self._before)})
         if problems:
             raise ProtocolError("; ".join(problems))
 

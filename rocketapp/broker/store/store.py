@@ -61,7 +61,8 @@ class MessageStore:
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = unobserved) -> None:
         """Open or create the store in these files, and recover it if necessary."""
         self._files, self._clock, self._observe = files, clock, observe
-        self._problem: str | None = None
+        self.problem: str | None = None
+        """Why nothing is stored any more; None while the store works."""
         self._is_closed = False
         _check_format(files, config.dir)
         self._log = CommitLog(files, config.segment_bytes, writes_ahead=config.flush == "sync")
@@ -70,12 +71,15 @@ class MessageStore:
         self.is_copy: bool = config.role == "slave"
         """Whether the messages come from another log alone, so that none has a place of its own here."""
         self._queues = ConsumeQueues(files, observe, is_copy=self.is_copy)
-        self._repair = Repair(self._log, self._queues)
+        self.repair: Repair = Repair(self._log, self._queues)
         self._mending: set[ConsumeQueue] = set()
         self.mend_later: Callable[[Generator[None]], None] | None = None
         """Takes the steps of a repair in turns of the loop; without it a read takes them all."""
         last = recover(self._log, self._queues, self._checkpoint, is_clean=is_clean, observe=observe)
-        self._last_record, self._last_ms = (-1, 0) if last is None else (last.physical, last.stored_ms)
+        self.last_position: int = -1 if last is None else last.physical
+        """The position of the last record, -1 without one."""
+        self.last_ms: int = 0 if last is None else last.stored_ms
+        """When the last record was stored, in milliseconds since 1970; 0 without one."""
         self.followers: list[Follow] = [self._queues.follow]
         """Who follows the log from now on. They are quick and must not raise. The queues are the first."""
         self._deleting: set[str] = set()
@@ -110,13 +114,13 @@ class MessageStore:
             return
         self.flush()
         self._is_closed = True
-        is_clean = self._problem is None and self._queues.position == self._log.end
+        is_clean = self.problem is None and self._queues.position == self._log.end
         self._checkpoint.close()
         self._queues.close()
         if is_clean:
             self._files.remove(ABORT)
         self._log.close()
-        self._problem = self._problem or "the store is closed"
+        self.problem = self.problem or "the store is closed"
         self._files.close()
 
     # Writing
@@ -130,7 +134,7 @@ class MessageStore:
 
         `in_need`: also while no message is taken, for records that let others go.
         """
-        log, stored_ms = self._log, max(int(self._clock.now() * 1000), self._last_ms)
+        log, stored_ms = self._log, max(int(self._clock.now() * 1000), self.last_ms)
         start = position = log.end
         offsets: dict[ConsumeQueue, int] = {}
         done: list[Stored] = []
@@ -200,7 +204,7 @@ class MessageStore:
 
     def _write_copied(self, position: int, size: int, data: bytes) -> None:
         """Write these bytes at this position, where so many fit into the segment. Raises StoreError."""
-        log, problem = self._log, self._problem or self.refusal
+        log, problem = self._log, self.problem or self.refusal
         place = log.next_place(size)
         if place != position:
             problem = problem or f"the record of position {position} would be at {place} here"
@@ -245,13 +249,13 @@ class MessageStore:
     def _dispatch(self, records: Sequence[Stored]) -> None:
         """These are in the log: let everybody follow."""
         last = records[-1]
-        self._last_ms, self._last_record = last.stored_ms, last.physical
+        self.last_ms, self.last_position = last.stored_ms, last.physical
         for follow in self.followers:
             follow(records)
 
     def _queue_for(self, record: Record, in_need: bool = False) -> ConsumeQueue:
         """The queue of a record. Raises StoreError when the record may not be stored."""
-        problem = self._problem or (_COPY if self.is_copy else None if in_need else self.refusal)
+        problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
         if problem is not None:
             raise StoreError(problem)
         if 0 in record.raw_properties:
@@ -280,8 +284,8 @@ class MessageStore:
 
     def _failed(self, error: StoreError) -> None:
         """Stop writing for good after an error that leaves the disk in an unknown state."""
-        if error.is_unknown and self._problem is None:
-            self._problem = f"the store is read-only since: {error.problem}"
+        if error.is_unknown and self.problem is None:
+            self.problem = f"the store is read-only since: {error.problem}"
             self._observe(StoreReadOnly(error.problem))
 
     # Flushing
@@ -304,12 +308,12 @@ class MessageStore:
         """
         end = self._log.end
         done = self._flushed_end if log_only else self._queues.position
-        if self._flush is not None or self._problem is not None or done == end:
+        if self._flush is not None or self.problem is not None or done == end:
             return None
         queues = self._queues
-        flush = Flush(self._files, self._log, self._checkpoint, log_ms=self._last_ms, queues_ms=queues.position_ms)
+        flush = Flush(self._files, self._log, self._checkpoint, log_ms=self.last_ms, queues_ms=queues.position_ms)
         if not log_only:
-            queues.begin_flush(flush, self._last_record, everything=everything)
+            queues.begin_flush(flush, self.last_position, everything=everything)
         self._flush = flush
         return flush
 
@@ -346,24 +350,9 @@ class MessageStore:
         """Everything below this position survives a loss of power."""
         return max(self._flushed_end, 0)
 
-    @property
-    def last_position(self) -> int:
-        """The position of the last record, -1 without one."""
-        return self._last_record
-
-    @property
-    def last_stored_ms(self) -> int:
-        """When the last record was stored, in milliseconds since 1970; 0 without one."""
-        return self._last_ms
-
     def log_bytes(self, position: int, size: int) -> bytes:
         """Bytes of one file of the log."""
         return self._log.read(position, size)
-
-    @property
-    def problem(self) -> str | None:
-        """Why nothing is stored any more; None while the store works."""
-        return self._problem
 
     def read(
         self,
@@ -383,7 +372,7 @@ class MessageStore:
         damaged: list[tuple[int, int]] = []
         result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
         while damaged and queue is not None:
-            wanted = self._repair.wanted(queue, [offset for offset, _ in damaged])
+            wanted = self.repair.wanted(queue, [offset for offset, _ in damaged])
             if wanted is None:
                 break
             self._mend(queue, wanted)
@@ -406,17 +395,12 @@ class MessageStore:
 
     def _mending_steps(self, queue: ConsumeQueue, offset: int) -> Generator[None]:
         try:
-            for _ in self._repair.mend(queue, offset):
+            for _ in self.repair.mend(queue, offset):
                 yield
                 if not self.has(queue):  # a new topic of that name has the same files
                     return
         finally:
             self._mending.discard(queue)
-
-    @property
-    def mended(self) -> int:
-        """How many entries of queues were made again from the log since the store was opened."""
-        return self._repair.mended
 
     def message(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         """The record of one message; None if the queue does not have it or it is damaged, which is reported."""
@@ -583,7 +567,7 @@ class MessageStore:
         if self._queues.position < 0:
             self.keep(doomed)
             topics = ", ".join(sorted({topic for topic, _ in doomed}))
-            raise StoreError(f"topic {topics} is not deleted: {self._problem or 'the disk refuses the recovery hint'}")
+            raise StoreError(f"topic {topics} is not deleted: {self.problem or 'the disk refuses the recovery hint'}")
         paths = [path for queue in doomed.values() for path in queue.forget()]
         left = self.topics()
         return paths + [
