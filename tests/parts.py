@@ -19,12 +19,12 @@ _WAITING = (
     "tests/faults/test_faults",
     "tests/conformance/test_replication",
     "tests/conformance/",
+    "tests/faults/test_links",
     "contrib/rocketapp-pyspark/tests/pipeline/test_template",
     "contrib/rocketapp-lake/tests/sink/test_kills",
     "contrib/rocketapp-lake/tests/sink/test_restarts",
     "contrib/rocketapp-sqlalchemy/tests/test_outbox",
     "tests/faults/test_embedded_faults",
-    "tests/faults/test_links",
     "tests/unit/testing/test_contracts",
     "tests/unit/cli/",
 )
