@@ -172,6 +172,10 @@ async def test_a_member_tells_what_it_does_with_each_queue_and_where_its_handler
     member.consumer.adjust({"topic": {"queue_max_messages": 200, "concurrency": 2}})
     text, _ = await _info(cluster, member)
     assert '"adjusted.topic.concurrency":"2","adjusted.topic.queue_max_messages":"200"' in text
+    cluster.ignore(RequestCode.LOCK_BATCH_MQ)
+    await asyncio.sleep(40)
+    _, told = await _info(cluster, member)
+    assert not told["locked"], "its lease is over"
     held.end(1)
     await member.stop(drain_timeout=0.1)
     await cluster.stop()

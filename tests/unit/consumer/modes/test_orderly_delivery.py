@@ -324,6 +324,31 @@ def test_a_slow_handler_lets_other_queues_have_their_turn_after_a_second_or_so_m
     run_virtual(main)
 
 
+def test_a_thread_starts_nothing_of_a_queue_whose_lease_ended_while_it_waited_for_a_call() -> None:
+    called: list[int] = []
+
+    def call(message: Message) -> None:
+        called.append(message.offset)
+        block(1.0)
+
+    async def main() -> None:
+        threads = SimulatedThreads()
+        bench = Bench(call, threads=lambda: threads, is_async=False, concurrency=1)
+        bench.begin(0, 1)
+        await asyncio.sleep(0.5)
+        bench.begin(1000, 1002)
+        bench.lock.run_out()
+        await asyncio.sleep(10)
+        assert called == [0]
+        bench.lock.decide(True)
+        await asyncio.sleep(10)
+        assert called == [0, 1000, 1001]
+        await bench.way.callers.stop()
+        threads.end()
+
+    run_virtual(main)
+
+
 def test_a_thread_starts_nothing_more_of_a_queue_that_is_handed_over() -> None:
     called: list[int] = []
 
