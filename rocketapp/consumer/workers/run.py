@@ -15,7 +15,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from math import inf
 from typing import Any
 
 from rocketapp.consumer.handler import Handler, first_of, last_of, messages_of
@@ -180,8 +179,9 @@ class FreeRun(Run):
         if items[0][0].handler.runs_here:
             self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
         self.check: Callable[[Any], Any] | None = delivery.check
-        # What is not watched is withdrawn when nothing more may start: a look at the clock costs 3 % of a quick call.
-        self.is_watched: bool = self.notes_each or self.check is not None or self.lease.certain_until < inf
+        # What has neither keys nor a check is under no lease, and is withdrawn when nothing more may start: a look at
+        # the clock costs 3 % of a quick call.
+        self.is_watched: bool = self.notes_each or self.check is not None
         self._count = len(items)
         self.is_of_many: bool = not is_of_one
         # Threads could not tell whose message they are about to take.
