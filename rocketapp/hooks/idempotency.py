@@ -120,9 +120,8 @@ def keys_of(subscription: Subscription, own: MakeKey | None = None) -> MakeKey:
 
     def by_content(message: Message) -> str:
         key = scope.copy()
-        _feed(key, message.message_id.encode())
-        _feed(key, message.raw_tag() or b"")
-        key.update(_body(message))  # it is the last part, so its length need not be told
+        for part in (message.message_id.encode(), message.raw_tag() or b"", _body(message)):
+            _feed(key, part)
         return key.hexdigest()
 
     def by_text(message: Message) -> str:

@@ -191,8 +191,8 @@ class PopAcks:
     async def _hide_anew(self) -> None:
         await asyncio.sleep(_LOOK)
         now = self._loop.time()
-        for message_id in [one for one, until in self.queue.coming.items() if until <= now]:
-            del self.queue.coming[message_id]  # another member has it, or had
+        # Another member has the others, or had.
+        self.queue.coming = {one: until for one, until in self.queue.coming.items() if until > now}
         for message in self.queue.due(now):
             self._start(_Change(message, self._invisible, is_last=False))
 

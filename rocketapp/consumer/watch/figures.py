@@ -9,7 +9,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 
 from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.handler import messages_of
@@ -238,9 +237,8 @@ class Figures:
         reasons += [f"{queue} is not open yet" for queue in sorted(wanted - owned.keys())]
         reasons += [f"{queue} is being given back" for queue in sorted(self._owned.keys() - wanted)]
         popped = {queue: each.popped for queue, each in self._owned.items() if each.popped is not None}
-        coming = chain.from_iterable(one.coming.values() for one in popped.values())
-        due_until = max([self._redelivery.due_until, *coming])
-        if (left := due_until - self._now()) > 0:
+        due = [self._redelivery.due_until, *(until for one in popped.values() for until in one.coming.values())]
+        if (left := max(due) - self._now()) > 0:
             reasons.append(f"a retry that was sent back is due within {left:.0f} s")
         for queue, unfinished in owned.items():
             wanted_end = self._member.brokers.ends.get(queue)
