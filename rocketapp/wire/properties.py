@@ -74,18 +74,14 @@ def reader_of(name: str) -> Callable[[bytes], bytes | None]:
     """A function that finds one value in encoded properties; None without it. It does not decode the other ones."""
     first = f"{name}\x01".encode()
     inside = b"\x02" + first
-    behind_inside, behind_first = len(inside), len(first)
 
     def read(raw: bytes) -> bytes | None:
-        start = raw.rfind(inside)
-        if start >= 0:
-            start += behind_inside
-        elif raw.startswith(first):
-            start = behind_first
-        else:
-            return None
-        end = raw.find(b"\x02", start)
-        value = raw[start:] if end < 0 else raw[start:end]
+        _, found, rest = raw.rpartition(inside)  # in one step: for each message whose tag or key is asked for
+        if not found:
+            if not raw.startswith(first):
+                return None
+            rest = raw[len(first) :]
+        value = rest.partition(b"\x02")[0]
         if value:
             return value
         # An empty value counts as absent, so an earlier entry with this name may count.

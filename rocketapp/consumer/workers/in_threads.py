@@ -242,10 +242,10 @@ class ThreadWorkers:
             return False
         with suppress(IndexError):  # nothing is left: other threads take from it too, and the loop may give it up
             for left in range(most - 1, -1, -1):
-                if not is_of_one and items[0][0] is not taker:
-                    if not items[0][0].caller.take_after(caller):
+                if not is_of_one and (one := items[0][0]) is not taker:
+                    if not one.caller.take_after(caller):
                         return False
-                    worker.taker = taker = items[0][0]
+                    worker.taker = taker = one
                     caller, call, _, is_plain = taker.parts
                 pair = popleft() if caller.is_open else _next(items, taker)
                 item = pair[1]
