@@ -219,6 +219,31 @@ async def test_an_owner_that_leaves_waits_for_no_taker_that_is_dead() -> None:
     await stage.end()
 
 
+@pytest.mark.parametrize("topic", [ORDERLY, KEYED], ids=["orderly", "keyed"])
+@scenario
+async def test_in_order_a_taker_that_was_lost_may_run_on_for_as_long_as_the_lock_of_an_owner_that_leaves(
+    topic: Topic,
+) -> None:
+    stage, slow = Groups(topic), Calls(50.0)
+    await stage.begin()
+    await stage.sender.send("orders", tag="a")
+    owner, taker = await stage.member(orders="a"), await stage.member(orders="b", handle=slow)
+    await settled(stage)
+    await stage.send_tags("b", 4)
+    await stage.until(lambda: slow.running)
+    await asyncio.sleep(3)
+    count = len(slow.started)
+    taker.crash()
+    await asyncio.sleep(2)
+    await owner.leave()
+    left = stage.now
+    await stage.member(orders="a || b", handle=slow)
+    await stage.until(lambda: len(slow.started) > count, 120)
+    assert slow.started[count][1] - left > 35
+    slow.seconds = 0.0
+    await stage.end()
+
+
 @scenario
 async def test_a_taker_that_leaves_waits_for_no_owner_that_is_dead() -> None:
     slow = Calls(3.0)
