@@ -194,7 +194,8 @@ class ThreadWorkers:
                 if not self._stint(worker, run):
                     self._reports.append((run, True, run.returned))
                 worker.item = None
-                self._collect_soon(at_once=not run.is_shared)
+                # Nothing waits for what starts in any order, and has started.
+                self._collect_soon(at_once=not (run.is_shared or (run.is_of_many and not run.items)))
         except RuntimeError:
             return  # the loop is closed
 

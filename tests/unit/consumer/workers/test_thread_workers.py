@@ -342,15 +342,18 @@ async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_a_si
     await callers.stop()
 
 
-@pytest.mark.parametrize(("result", "wakes"), [(None, 0), (Skip("not for us"), 1)])
+@pytest.mark.parametrize(("result", "handlers", "wakes"), [(None, 1, 0), (None, 2, 0), (Skip("not for us"), 1, 1)])
 async def test_quick_calls_wake_the_loop_only_when_something_waits_for_it(
-    result: Skip | None, wakes: int, monkeypatch: pytest.MonkeyPatch
+    result: Skip | None, handlers: int, wakes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[object] = []
     woken: list[object] = []
     is_through = threading.Event()
 
     class Collected(Reports):
+        def done(self, message: Message) -> None:
+            done.append(message)
+
         def done_all(self, messages: Sequence[Message]) -> None:
             done.extend(messages)
 
@@ -363,9 +366,11 @@ async def test_quick_calls_wake_the_loop_only_when_something_waits_for_it(
         return result
 
     workers = OneCalled(Handler(subscription(is_async=False), call), Collected())
+    second = Taker(workers.callers.one(Handler(subscription("second", is_async=False), call)), Collected())
+    takers = [workers.taker, second][:handlers]
     # The look of the loop that follows a start would be the first to see them; it comes when the loop is free again.
     monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *call: woken.append(call))
-    FreeRun([(workers.taker, message(at)) for at in range(32)], Session(), is_of_one=True).submit()
+    FreeRun([(takers[at % handlers], message(at)) for at in range(32)], Session(), is_of_one=handlers == 1).submit()
     is_through.wait(10)  # on the loop
     await until(lambda: len(done) == 32)
     assert len(woken) == wakes
