@@ -31,8 +31,6 @@ def read_settings(
 
     Without an app, tables of plugins are unknown and are skipped. `code`: `code_of` an app that is in another process.
     """
-    if file == "":
-        raise CommandError("--settings is empty: leave it out, or give it a value")
     if app is None:
         tables, place = (code["settings"], code["place"]) if code else ({}, CODE)
         return load_settings(file, overrides, os.environ, tables, only_known=True, code_place=place)

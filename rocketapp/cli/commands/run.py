@@ -117,8 +117,8 @@ def _run(given: Mapping[str, Any], last_line: LastLine) -> int:
 
 
 def _refuse_contradictions(given: Mapping[str, Any]) -> None:
-    for one in ("name_server", "embedded", "http", "log_config"):
-        refuse_empty({f"--{one.replace('_', '-')}": given[one]})
+    texts = ("name_server", "embedded", "http", "log_config", "settings")
+    refuse_empty({f"--{one.replace('_', '-')}": given[one] for one in texts})
     if given["embedded"] and given["name_server"]:
         raise CommandError("--embedded and --name-server exclude each other: leave one out")
     if given["embedded"] and given["no_embedded"]:
