@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import TypeVar
 
 from rocketapp.client.instance import ClientInstance
@@ -43,13 +42,15 @@ class AdminCluster:
         return f"<AdminCluster {', '.join(f'{name} at {address}' for name, address in self.masters.items())}>"
 
     @classmethod
-    async def of(cls, client: ClientInstance, own: Mapping[str, str] = MappingProxyType({})) -> AdminCluster:
+    async def of(cls, client: ClientInstance, own: Mapping[str, str] | None = None) -> AdminCluster:
         """Look at the cluster of a started client. Raises TransportError when it has no broker with a master.
 
         `own`: the address of a broker that is asked although it may be a slave, by its name.
         """
         brokers = await client.brokers()
-        masters = {broker.broker_name: broker.master for broker in brokers if broker.master is not None} | {**own}
+        masters = {broker.broker_name: broker.master for broker in brokers if broker.master is not None} | {
+            **(own or {})
+        }
         if not masters:
             raise TransportError("name server", "knows no broker: is one running, and registered there?")
         return cls(client, dict(sorted(masters.items())))

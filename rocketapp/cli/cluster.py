@@ -11,7 +11,6 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -116,7 +115,7 @@ def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
 def run_on(
     settings: Settings,
     work: Callable[[AdminCluster], Coroutine[Any, Any, T]],
-    own: Mapping[str, str] = MappingProxyType({}),
+    own: Mapping[str, str] | None = None,
 ) -> T:
     """The same with settings that were read before. `own`: of `AdminCluster.of`."""
 
@@ -148,14 +147,10 @@ def _tell_silent(cluster: AdminCluster) -> None:
 
 def local_time(stored_ms: int) -> str:
     """Milliseconds since 1970 in this machine's time zone, to the second; empty for 0, and for what is no date."""
-    return moment(stored_ms).astimezone().isoformat(sep=" ", timespec="seconds") if 0 < stored_ms < END_MS else ""
-
-
-def moment(stored_ms: int) -> datetime:
-    """Milliseconds since 1970 as a time in UTC."""
-    return datetime.fromtimestamp(stored_ms / 1000, UTC)
+    text = json_time(stored_ms)
+    return datetime.fromisoformat(text).astimezone().isoformat(sep=" ", timespec="seconds") if text else ""
 
 
 def json_time(stored_ms: int) -> str | None:
     """In UTC, as `tail --json` writes it; None for 0, and for what is no date: clients say when a message was sent."""
-    return moment(stored_ms).isoformat() if 0 < stored_ms < END_MS else None
+    return datetime.fromtimestamp(stored_ms / 1000, UTC).isoformat() if 0 < stored_ms < END_MS else None

@@ -312,9 +312,9 @@ def parse_target(text: str) -> Target:
     """`first`, `last`, an offset, or a time; one without a zone is of this machine's. Raises CommandError."""
     if text in ("first", "last"):
         return "first" if text == "first" else "last"
-    if text.isascii() and text.isdecimal():
-        return int(text)
     try:
+        if text.isascii() and text.isdecimal():
+            return int(text)
         moment = datetime.fromisoformat(text)
         moment = moment if moment.tzinfo is not None else moment.astimezone()
         moment.timestamp()

@@ -220,7 +220,7 @@ def test_a_target_is_read(text: str) -> None:
     assert target == shown[text] if text in shown else target.tzinfo is not None
 
 
-@cases("text", ["", "soon", "-1", "1.5", "٣", "0001-01-01", "99999-01-01"])
+@cases("text", ["9" * 5000, "", "soon", "-1", "1.5", "٣", "0001-01-01", "99999-01-01"])
 def test_what_is_no_target_is_refused_with_what_is(text: str) -> None:
     with pytest.raises(CommandError, match="write first, last, an offset"):
         parse_target(text)
