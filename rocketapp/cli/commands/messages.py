@@ -82,8 +82,7 @@ def lines_of(message: Message) -> list[str]:
 
 def json_of(message: Message) -> dict[str, Any]:
     """As `tail --json` shows it, and the topic in which this copy is stored."""
-    shown: dict[str, Any] = json.loads(as_json_line(message))
-    return {**shown, "stored_topic": message.queue.topic if message.queue is not None else message.topic}
+    return {**json.loads(as_json_line(message)), "stored_topic": (message.queue or message).topic}
 
 
 def as_text_line(message: Message) -> str:
