@@ -97,6 +97,8 @@ class NameServers:
 def parse_name_servers(text: str) -> list[str]:
     """The addresses of `host:port;host:port`, without repetitions. Raises ConfigError for an illegal address."""
     addresses = list(dict.fromkeys(part.strip() for part in text.replace(",", ";").split(";") if part.strip()))
+    if text and not addresses:
+        raise ConfigError("name server", f"{text!r} names none: write host:port, several separated by ;")
     for address in addresses:
         if "://" in address:
             raise ConfigError("name server", f"{shown_url(address)!r} is a URL: write host:port, or one URL alone")

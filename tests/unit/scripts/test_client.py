@@ -181,6 +181,7 @@ async def test_leaving_that_is_cancelled_leaves_nothing(broker: str) -> None:
     ("arguments", "error", "text"),
     [
         (("",), SetupError, "give the name server"),
+        ((" ; ",), ConfigError, "' ; ' names none: write host:port"),
         (("h:1;http://somewhere",), ConfigError, "URL of http"),
         (
             ("h:1\nother:2",),
