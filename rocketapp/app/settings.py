@@ -128,8 +128,6 @@ def checked(option: OptionField, value: Any, as_text: str | None = None) -> tupl
     if type(value) is not option.kind:
         said = "the value" if option.info.secret else repr(value)
         return value, f"{said} is {_WORDS.get(type(value), f'a {type(value).__name__}')}, not {_WORDS[option.kind]}"
-    if option.kind is str and "\0" in value:
-        return value, "no text with a NUL is taken"
     return value, bounds_problem(option.info, value)
 
 

@@ -52,6 +52,8 @@ def info_of(field: dataclasses.Field[Any]) -> OptionInfo:
 
 def bounds_problem(info: OptionInfo, value: Any) -> str | None:
     """Why this value is out of bounds; None when it is within them."""
+    if isinstance(value, str) and "\0" in value:
+        return "no text with a NUL is taken"
     if info.choices and value not in info.choices:
         return f"{value!r} is not one of {', '.join(info.choices)}"
     if info.least is not None and value is not None and value < info.least:
