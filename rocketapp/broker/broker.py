@@ -129,14 +129,7 @@ class Broker:
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
         self._retention = Retention(
-            store,
-            index,
-            files,
-            config,
-            clock=clock,
-            observe=observe,
-            run=run,
-            first_waiting=core.first_waiting,
+            store, index, files, config, clock=clock, observe=observe, run=run, first_waiting=core.first_waiting
         )
         self._pulls = PullProcessor(core, loop)
         self._held_pops = PopProcessor(core, self._pops, loop, self._scan_in)
