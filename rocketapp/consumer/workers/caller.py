@@ -110,7 +110,7 @@ class Caller:
         """Take a call for one of `before`, which is over; False when a worker cannot go on so, and keeps that one."""
         if before.goes_with is not self.goes_with:
             return False
-        if before.runs or before.mixed or before._surplus or not (self.is_open and before.is_open):
+        if before._surplus or not (self.is_open and before.is_open):
             if not self.take():
                 return False
             before.release(by_worker=False)
@@ -120,6 +120,8 @@ class Caller:
         except IndexError:
             return False
         before._free.append(None)
+        if before.runs or before.mixed:  # not before: one that comes meanwhile may have found no call
+            before.workers.enter(before)
         return True
 
     def release(self, *, by_worker: bool = True) -> None:

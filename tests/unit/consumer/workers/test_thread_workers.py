@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from rocketapp.consumer.handler import Handler
+from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.run import FreeRun, Run, Taker
 from rocketapp.consumer.workers.threads import Threads
@@ -309,6 +310,41 @@ async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_fo
     assert set(turns) <= {0, 31}  # the last message may be a little later
     assert [each.finished for each in acks] == [[*range(0, 32, 2)], [*range(1, 32, 2)]]
     await first.callers.stop()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_a_run_that_comes_as_a_thread_goes_on_to_another_handler_finds_a_call_or_is_told_of_it(
+    is_first: bool,
+) -> None:
+    told = list[Caller]()
+
+    class Others:
+        def submit(self, caller: Caller, run: Any) -> None: ...
+
+        def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
+            told.append(caller)
+
+    class Coming(deque[str]):
+        """Another thread takes the run as soon as it is there, which is just after it was looked for."""
+
+        def __bool__(self) -> bool:
+            if len(self) > 0:
+                return True
+            self.append("run")
+            found.append(before.take())
+            return False
+
+    handlers, found, others = (
+        [Handler(subscription(name, is_async=False), print) for name in "ab"],
+        list[bool](),
+        Others(),
+    )
+    before, after = (Caller(each, member_alone(handlers), others) for each in handlers)
+    while before.take():
+        pass
+    before.runs = Coming(["run"] if is_first else [])
+    assert after.take_after(before)
+    assert told == [before] if is_first else found == [True]
 
 
 async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_a_single_message_at_once() -> None:
