@@ -312,20 +312,33 @@ async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_fo
     await first.callers.stop()
 
 
-@pytest.mark.parametrize("is_first", [True, False])
+class Told:
+    """Workers that only remember who may be called again."""
+
+    def __init__(self) -> None:
+        self.callers: list[Caller] = []
+
+    def submit(self, caller: Caller, run: Any) -> None: ...
+
+    def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
+        self.callers.append(caller)
+
+
+def two_callers(told: Told) -> tuple[Caller, Caller]:
+    """The calls of the first one are all taken."""
+    handlers = [Handler(subscription(name, is_async=False, concurrency=4), print) for name in "ab"]
+    before, after = (Caller(each, member_alone(handlers), told) for each in handlers)
+    while before.take():
+        pass
+    return before, after
+
+
+@pytest.mark.parametrize("is_there", [True, False])
 async def test_a_run_that_comes_as_a_thread_goes_on_to_another_handler_finds_a_call_or_is_told_of_it(
-    is_first: bool,
+    is_there: bool,
 ) -> None:
-    told = list[Caller]()
-
-    class Others:
-        def submit(self, caller: Caller, run: Any) -> None: ...
-
-        def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
-            told.append(caller)
-
     class Coming(deque[str]):
-        """Another thread takes the run as soon as it is there, which is just after it was looked for."""
+        """Another thread looks at a run as soon as it has come, which is just behind a look that found none."""
 
         def __bool__(self) -> bool:
             if len(self) > 0:
@@ -334,20 +347,23 @@ async def test_a_run_that_comes_as_a_thread_goes_on_to_another_handler_finds_a_c
             found.append(before.take())
             return False
 
-    handlers, found, others = (
-        [Handler(subscription(name, is_async=False), print) for name in "ab"],
-        list[bool](),
-        Others(),
-    )
-    before, after = (Caller(each, member_alone(handlers), others) for each in handlers)
-    while before.take():
-        pass
-    before.runs = Coming(["run"] if is_first else [])
+    told, found = Told(), list[bool]()
+    before, after = two_callers(told)
+    before.runs = Coming(["run"] if is_there else [])
     assert after.take_after(before)
-    assert told == [before] if is_first else found == [True]
+    assert told.callers == [before] if is_there else found == [True]
 
 
-async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_a_single_message_at_once() -> None:
+async def test_a_call_beyond_a_smaller_most_is_not_given_back_by_a_thread_that_goes_on_to_another_handler() -> None:
+    before, after = two_callers(Told())
+    before.resize(3)
+    assert after.take_after(before)
+    assert (before.free, before.is_open) == (0, True)
+    assert after.take_after(before)
+    assert before.free == 1
+
+
+async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_what_else_comes_at_once() -> None:
     has_ended, woken = threading.Event(), list[int]()
 
     class Counted(Threads):
@@ -374,7 +390,11 @@ async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_a_si
         has_ended.clear()
         run_of(128, 1).submit()
     assert len(woken) == 4
-    await until(lambda: len(acks.finished) == 130)
+    # What is in order comes in parts, each when the one before is done.
+    has_ended.wait(10)
+    Run([(taker, message(130 + at)) for at in range(32)], Session()).submit()
+    assert len(woken) == 5
+    await until(lambda: len(acks.finished) == 162)
     await callers.stop()
 
 
