@@ -363,6 +363,19 @@ async def test_a_call_beyond_a_smaller_most_is_not_given_back_by_a_thread_that_g
     assert before.free == 1
 
 
+async def test_what_becomes_of_a_call_is_told_to_its_handler_also_where_a_thread_goes_on_to_another_one() -> None:
+    acks = [Reports(), Reports()]
+    first = OneCalled(Handler(subscription("first", is_async=False, concurrency=2), lambda _: None), acks[0])
+    failing = Handler(subscription("second", is_async=False, concurrency=2), lambda _: Skip("not for us"))
+    second = Taker(first.callers.one(failing), acks[1])
+    FreeRun([(first.taker, message(0)), (second, message(1))], Session(), is_of_one=False).submit()
+    await until(lambda: bool(acks[1].ended_calls) and not first.callers.in_flight())
+    assert [each.finished for each in acks] == [[0], []]
+    assert [offset for offset, _, _ in acks[1].ended_calls] == [1]
+    await until(lambda: (first.taker.caller.free, second.caller.free) == (2, 2))
+    await first.callers.stop()
+
+
 async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_what_else_comes_at_once() -> None:
     has_ended, woken = threading.Event(), list[int]()
 
@@ -398,9 +411,18 @@ async def test_full_pulls_that_come_fast_wake_a_thread_once_for_several_and_what
     await callers.stop()
 
 
-@pytest.mark.parametrize(("result", "handlers", "wakes"), [(None, 1, 0), (None, 2, 0), (Skip("not for us"), 1, 1)])
+@pytest.mark.parametrize(
+    ("handlers", "count", "result", "wakes"),
+    [
+        (1, 32, None, 0),
+        (2, 32, None, 0),
+        (2, 257, None, 1),  # the run is given back before its last message
+        (1, 32, Skip("not for us"), 1),
+        (0, 32, None, 1),  # in order
+    ],
+)
 async def test_quick_calls_wake_the_loop_only_when_something_waits_for_it(
-    result: Skip | None, handlers: int, wakes: int, monkeypatch: pytest.MonkeyPatch
+    handlers: int, count: int, result: Skip | None, wakes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[object] = []
     woken: list[object] = []
@@ -417,17 +439,18 @@ async def test_quick_calls_wake_the_loop_only_when_something_waits_for_it(
             done.append(item)
 
     def call(message: Message) -> Skip | None:
-        if message.offset == 31:
+        if message.offset == min(count, 256) - 1:
             is_through.set()
         return result
 
     workers = OneCalled(Handler(subscription(is_async=False), call), Collected())
     second = Taker(workers.callers.one(Handler(subscription("second", is_async=False), call)), Collected())
-    takers = [workers.taker, second][:handlers]
+    takers = [workers.taker, second][: max(handlers, 1)]
+    pairs = [(takers[at % len(takers)], message(at)) for at in range(count)]
     # The look of the loop that follows a start would be the first to see them; it comes when the loop is free again.
     monkeypatch.setattr(asyncio.get_running_loop(), "call_soon_threadsafe", lambda *call: woken.append(call))
-    FreeRun([(takers[at % handlers], message(at)) for at in range(32)], Session(), is_of_one=handlers == 1).submit()
+    (FreeRun(pairs, Session(), is_of_one=handlers == 1) if handlers else Run(pairs, Session())).submit()
     is_through.wait(10)  # on the loop
-    await until(lambda: len(done) == 32)
+    await until(lambda: len(done) == min(count, 256))
     assert len(woken) == wakes
     await workers.callers.stop()
