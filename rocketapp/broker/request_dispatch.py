@@ -21,8 +21,12 @@ from rocketapp.wire.requests.send import SENDS
 Check = Callable[[Connection, Command, Needs], None]
 """Raises BrokerError for a request that its sender may not make."""
 
-_LARGE_BODIES = SENDS | {RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ}
-"""A message, and the queues of a topic: these bodies may be as large as a frame."""
+_MOST_BODY_BYTES: Mapping[int, int] = {
+    RequestCode.LOCK_BATCH_MQ: 1 << 24,
+    RequestCode.UNLOCK_BATCH_MQ: 1 << 24,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: 65_536,
+}
+"""The queues of a topic may fill a frame. The configuration of a group is read by the slow reader in any case."""
 MOST_ANSWER_BYTES = 16_000_000
 """Clients end a connection that brings a frame of more than 16 MiB, with all that waits on it."""
 _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384
@@ -82,9 +86,9 @@ def _check_body(command: Command) -> None:
     """Refuse, before it is decoded, a body that would keep the loop busy."""
     if command.code in SENDS or command.code == RequestCode.REGISTER_BROKER:  # which has a limit of its own
         return
-    size = len(command.body)
-    if command.code not in _LARGE_BODIES and size > _MOST_CONTROL_BYTES:
-        raise ProtocolError(f"the body has {size} bytes, limit {_MOST_CONTROL_BYTES}: name fewer topics and tags")
+    size, limit = len(command.body), _MOST_BODY_BYTES.get(command.code, _MOST_CONTROL_BYTES)
+    if size > limit:
+        raise ProtocolError(f"the body has {size} bytes, limit {limit}: name fewer topics and tags")
     try:
         msgspec.json.decode(command.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

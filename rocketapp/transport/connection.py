@@ -32,6 +32,9 @@ broker that pauses for a second (garbage collection) fails the requests that wai
 to lose it would mean leaving the group."""
 _HALF_BYTES = 65_536
 """An unfinished frame above this counts among what is kept for all peers together."""
+_MOST_HEADER_BYTES = 262_144
+"""Of a request: one as long as a frame takes a second to decode. The longest properties of a message fit. Answers may
+be longer: that to a batch names each of its messages."""
 UNSENT_LIMIT_BYTES = 67_108_864
 """A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
 _WRITE_BYTES = 1_048_576
@@ -93,7 +96,7 @@ class Connection:
         self._access = None if access is None or access.is_plain else access
         self._may_want_tls = not knows_peer and (access is None or access.tls is None)
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(max_frame_bytes)
+        self._reader = FrameReader(max_frame_bytes, _MOST_HEADER_BYTES if is_server else max_frame_bytes)
         self._max_frame_bytes = max_frame_bytes
         self._stream: Stream | None = None
         self._opaques = itertools.count(1)

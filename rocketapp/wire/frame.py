@@ -51,8 +51,8 @@ def decode(serializer: int, header: bytes, body: bytes) -> Command:
 class FrameReader:
     """Takes bytes and returns commands. After an error it cannot be used: the frame borders are lost."""
 
-    def __init__(self, max_frame_bytes: int) -> None:
-        self._limit = max_frame_bytes
+    def __init__(self, max_frame_bytes: int, max_header_bytes: int = _LONGEST_HEADER) -> None:
+        self._limit, self._header_limit = max_frame_bytes, max_header_bytes
         self._waiting = bytearray()
         self._needed = 4
         self._dead: ProtocolError | None = None
@@ -95,8 +95,9 @@ class FrameReader:
                 self._needed = 4 + length
                 break
             body = at + 8 + int.from_bytes(data[at + 5 : at + 8], "big")
-            if body > frame_end:
-                raise ProtocolError(f"command header of {body - at - 8} bytes in a frame of {length}")
+            if body > frame_end or body - at - 8 > self._header_limit:
+                problem = f"command header of {body - at - 8} bytes in a frame of {length}, limit {self._header_limit}"
+                raise ProtocolError(problem)
             commands.append(decode(data[at + 4], data[at + 8 : body], data[body:frame_end]))
             at = frame_end
         else:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rocketapp.app.settings import DEFAULT, Settings, with_name_server
 from rocketapp.cli.failure import FAILED, CommandError, problem_of
 from rocketapp.cli.logs import log_failure
+from rocketapp.cli.loop import settle
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
@@ -85,6 +86,7 @@ async def serve_broker(
         if not memory:
             write_running(directory, address)
         with watched(settings, broker, address, memory=memory) if config.http else contextlib.nullcontext():
+            settle()
             stop.tell()
             on_serving(address)
             await stop.requested.wait()

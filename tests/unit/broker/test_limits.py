@@ -11,6 +11,7 @@ from rocketapp.broker import locks as locks_module
 from rocketapp.broker import request_dispatch as dispatch_module
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.processors import pull as pull_module
+from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import running
@@ -41,6 +42,26 @@ async def test_a_heartbeat_that_is_too_large_is_told_what_makes_it_smaller() -> 
         client = await broker.client()
         answer = await client.heartbeat("billing", *(f"a-topic-with-a-long-name-{number}" for number in range(3_000)))
         assert (answer.remark or "").endswith("bytes, limit 262144: name fewer topics and tags")
+
+
+@in_virtual_time
+async def test_a_configuration_of_a_group_that_is_read_slowly_is_short() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for topics, code in ((2_000, ResponseCode.SUCCESS), (12_000, ResponseCode.SYSTEM_ERROR)):
+            names = ",".join(f'"a{number}"' for number in range(topics))
+            body = f'{{"groupName":"billing","attributes":{{"topics":[{names}]}}}}'.encode()
+            assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)).code == code
+
+
+@in_virtual_time
+async def test_a_request_with_a_header_that_would_keep_the_loop_busy_ends_its_connection() -> None:
+    async with running() as broker:
+        hostile, client = await broker.client(), await broker.client()
+        assert (await client.send("orders", properties="A\x01\x03\x02" * 8_000)).code == ResponseCode.SUCCESS
+        with pytest.raises(ConnectionLostError):
+            await hostile.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "x" * 262_144})
+        assert (await client.send("orders")).code == ResponseCode.SUCCESS
 
 
 @in_virtual_time

@@ -32,9 +32,10 @@ async def test_a_text_is_kept_over_a_kill_shown_and_deleted() -> None:
 async def test_they_have_a_bound() -> None:
     async with running() as broker:
         client = await broker.client()
-        large = {"namespace": "space", "value": "x" * 600_000}
-        assert (await client.ask(RequestCode.PUT_KV_CONFIG, {**large, "key": "one"})).code == ResponseCode.SUCCESS
-        answer = await client.ask(RequestCode.PUT_KV_CONFIG, {**large, "key": "two"})
+        large = {"namespace": "space", "value": "x" * 250_000}
+        for key in "abcd":
+            assert (await client.ask(RequestCode.PUT_KV_CONFIG, {**large, "key": key})).code == ResponseCode.SUCCESS
+        answer = await client.ask(RequestCode.PUT_KV_CONFIG, {**large, "key": "e"})
         assert answer.code == ResponseCode.SYSTEM_ERROR
         answer = await client.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "space"})
-        assert list(msgspec.json.decode(answer.body)["table"]) == ["one"]
+        assert list(msgspec.json.decode(answer.body)["table"]) == ["a", "b", "c", "d"]
