@@ -289,6 +289,45 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
     await workers.callers.stop()
 
 
+async def test_what_a_thread_does_while_the_loop_acknowledges_is_acknowledged_too() -> None:
+    go_on, has_ended, told = threading.Event(), threading.Event(), list[int]()
+
+    class Ended(Threads):
+        def run(self, job: Callable[[], None]) -> None:
+            super().run(lambda: (job(), has_ended.set())[0])
+
+    class Told(Run):
+        def acknowledge(self, pairs: Sequence[tuple[Taker, Message]]) -> None:
+            go_on.set()
+            has_ended.wait(10)  # the thread finishes the rest, and has nothing more to do
+            told.extend(message.offset for _, message in pairs)
+
+    def call(message: Message) -> None:
+        if message.offset > 0:
+            go_on.wait(10)
+
+    handler = Handler(subscription(is_async=False), call)
+    callers = Callers(member_alone([handler]), Ended)
+    Told([(Taker(callers.one(handler), Reports()), message(at)) for at in range(3)], Session()).submit()
+    await until(lambda: told == [0, 1, 2])
+    await callers.stop()
+
+
+async def test_what_a_thread_has_done_of_two_runs_is_acknowledged_while_its_next_call_takes_its_time() -> None:
+    end, acks = threading.Event(), Reports()
+
+    def call(message: Message) -> None:
+        if message.offset == 2:
+            end.wait(10)
+
+    called = OneCalled(Handler(subscription(is_async=False, concurrency=1), call), acks)
+    called.submit(message(0))
+    called.submit(message(1), message(2))
+    await until(lambda: acks.finished == [0, 1])
+    end.set()
+    await called.callers.stop()
+
+
 async def test_what_a_thread_has_done_of_alternating_handlers_is_acknowledged_for_each_in_one_turn() -> None:
     acks, turns, is_through = [Reports(), Reports()], list[int](), threading.Event()
 
