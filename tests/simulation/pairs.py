@@ -371,8 +371,7 @@ class Pairs:
     async def _send(self, topic: Topic, key: int) -> None:
         random = Random(f"{self.world.seed}/{topic.name}/{key}")
         for _ in range(30 if topic.name == MAIN else 12):
-            # The messages of one key have one handler: each handler has an order of its own.
-            tag = TAGS[key % 3] if topic.keyed else random.choice(TAGS)
+            tag = random.choice(TAGS)
             sent = await self._cluster.sender.send(topic.name, f"{topic.name}-{key}", tag=tag)
             if topic.name == MAIN:
                 self._tags[sent] = tag

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks
-from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, no_place
+from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, forget, no_place
 from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
@@ -106,6 +106,8 @@ class MessageDelivery:
         self._free: dict[FreeRun, None] = {}
         self._keys_of: dict[int, KeysOfHandler] = {}
         """By the identity of takers."""
+        self._places: list[tuple[Any, dict[Hashable, int]]] = []
+        """The keys by each `order_by` of the handlers: those that have the same one share lines."""
         self._uncertain: list[tuple[LineRun, Taker, Any, object, bool]] = []
         """Calls that ended when the lease was over: what they returned or raised."""
         self._awaits_lease = False
@@ -223,10 +225,12 @@ class MessageDelivery:
         lines: dict[int | None, LineRun] = self._lines  # type: ignore[assignment]
         starts = self._loop.time() < self.lease.certain_until  # and nothing is to be looked at before that
         starts = starts and not (self._quarantine or self._earlier or self._ended.done())
-        is_unfinished, last = self._process_queue.is_unfinished, None
+        is_unfinished, last, known = self._process_queue.is_unfinished, None, self._keys_of
+        for _, places in self._places:
+            forget(places, self._lines, self._process_queue)
         for taker, message in pairs:
             if taker is not last:
-                last, keys = taker, self._keys_in(taker)
+                last, keys = taker, known.get(id(taker)) or self._keys_in(taker)
                 key_of, places, is_head = keys.key_of, keys.places, starts and keys.may_share
             try:
                 key = key_of(message)
@@ -248,8 +252,6 @@ class MessageDelivery:
                 else:
                     places[key] = ~message.offset
                     line = self._new_line(~message.offset)
-                if not taker.handler.runs_here:
-                    line.record_of = None
             line.items.append((taker, message))
             if not line.is_at_work:
                 self.start(line)
@@ -257,11 +259,12 @@ class MessageDelivery:
             self._start_heads(list(heads.values()))
 
     def _keys_in(self, taker: Taker) -> KeysOfHandler:
-        keys = self._keys_of.get(id(taker))
-        if keys is None:
-            keys = self._keys_of[id(taker)] = KeysOfHandler(taker, self._mode.keyless, self._context.member)
-        keys.forget(self._lines, self._process_queue)
-        return keys
+        order_by = taker.handler.subscription.order_by
+        places = next((places for one, places in self._places if one == order_by), None)
+        if places is None:
+            self._places.append((order_by, places := {}))
+        keys = KeysOfHandler(taker, places, self._mode.keyless, self._context.member)
+        return self._keys_of.setdefault(id(taker), keys)
 
     def _new_line(self, number: int) -> LineRun:
         line = self._lines[number] = LineRun(self, number)

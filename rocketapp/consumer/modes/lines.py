@@ -14,7 +14,6 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.modes.outcomes import text_of
 from rocketapp.consumer.workers.run import Run, Taker
 from rocketapp.model.event import OrderKeyMissing
-from rocketapp.model.subscription import Subscription
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.properties import reader_of
@@ -110,22 +109,22 @@ class LineRun(Run):
 
 
 class KeysOfHandler:
-    """The keys of the messages of one handler in one session."""
+    """What tells the keys of the messages of one handler in one session."""
 
     __slots__ = ("_function", "_keyless", "_observe", "_subscription", "key_of", "may_share", "places")
 
-    def __init__(self, taker: Taker, keyless: Counter[str], member: Member) -> None:
-        """`keyless`: by handler how many of its first messages, of all queues, lack the property; FIRST: need not be
-        counted any more.
+    def __init__(self, taker: Taker, places: dict[Hashable, int], keyless: Counter[str], member: Member) -> None:
+        """`places`: those of all handlers with the same `order_by`. `keyless`: by handler how many of its first
+        messages, of all queues, lack the property; FIRST: need not be counted any more.
         """
         self._keyless, self._observe, self._subscription = keyless, member.observe, taker.handler.subscription
-        self._function = _key_function(self._subscription)
-        is_sought = isinstance(self._subscription.order_by, str)
+        order_by: Any = self._subscription.order_by
+        self._function, is_sought = _key_function(order_by), isinstance(order_by, str)
         self.key_of: Callable[[Message], Hashable] = self._seen if is_sought else self._function
         """What tells the key of a message."""
         self.may_share: bool = taker.is_plain and taker.caller.goes_with is not taker.caller
         """Heads of its keys may share a run with others."""
-        self.places: dict[Hashable, int] = {}
+        self.places: dict[Hashable, int] = places
         """By key: the number of its line, or the offset of its head, which may be done."""
 
     def _seen(self, message: Message) -> Hashable:
@@ -142,11 +141,13 @@ class KeysOfHandler:
         self.key_of = self._function
         return key
 
-    def forget(self, lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
-        """Keys of which no message is left, when there are many."""
-        if (count := len(self.places) - _MOST_SPARE) > 0 and count > 2 * len(process_queue):
-            is_unfinished = process_queue.is_unfinished
-            self.places = {key: place for key, place in self.places.items() if place in lines or is_unfinished(place)}
+
+def forget(places: dict[Hashable, int], lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
+    """Keys of which no message is left, when there are many."""
+    if (count := len(places) - _MOST_SPARE) > 0 and count > 2 * len(process_queue):
+        is_unfinished = process_queue.is_unfinished
+        for key in [key for key, place in places.items() if not (place in lines or is_unfinished(place))]:
+            del places[key]
 
 
 def no_place(error: Exception) -> Failure:
@@ -155,11 +156,8 @@ def no_place(error: Exception) -> Failure:
     return Failure("OrderBy", f"order_by= failed, so that its place is not known: {text}")
 
 
-def _key_function(subscription: Subscription) -> Callable[[Message], Hashable]:
+def _key_function(order_by: str | Callable[[Message], Hashable]) -> Callable[[Message], Hashable]:
     """The key of a message, as `order_by` says; a property as it is encoded. Messages without it share the key None."""
-    order_by = subscription.order_by
-    if order_by is None:
-        raise ValueError(f"{subscription.handler_name} has no order_by")
     if callable(order_by):
         return order_by
     value_of = reader_of(order_by)

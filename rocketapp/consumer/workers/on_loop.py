@@ -180,7 +180,8 @@ class LoopWorkers:
         """
         now, note, taker, lease, is_back = self._now, worker.note, worker.taker, run.lease, not run.is_shared
         caller, call, done, is_plain = taker.parts
-        items, popleft, check, each = run.items, run.items.popleft, run.check, run.record_of if run.notes_each else None
+        items, popleft, check = run.items, run.items.popleft, run.check
+        each = run.record_of if run.notes_each and taker.handler.runs_here else None
         most, at = run.most if note is None else run.note(note, run.most), now()
         until, is_watched, goes_on, raised = at + LONGEST_STINT, run.is_watched, at < lease.certain_until, False
         for _ in repeat(None, most if goes_on else 0):

@@ -205,24 +205,46 @@ async def test_a_key_that_cannot_be_told_makes_a_dead_letter_at_once_with_the_re
 
 
 @in_virtual_time
-async def test_handlers_of_one_topic_keep_their_keys_apart() -> None:
+async def test_messages_of_a_key_go_one_by_one_whichever_of_its_handlers_they_are_for() -> None:
     cluster = FakeCluster()
     await cluster.start()
     (queue,) = cluster.create("topic")
     for number in range(20):
         cluster.send(queue, b"x", TAGS="one" if number % 2 else "two", k=f"k{number % 4 // 2}")
     cluster.send(queue, b"x", TAGS="none")
-    one, two = Keys(seconds=0.1), Keys(seconds=0.1)
+    keys = Keys(seconds=0.1)
+    keys.outcomes = {4: [ValueError()]}
+    member = await cluster.member(
+        consumed_by(*(Handler(subscription(tag, tags=tag, order_by="k"), keys) for tag in ("one", "two")))
+    ).start()
+    await eventually(lambda: keys.count() == 20, 5)
+    assert keys.most == 2
+    assert keys.attempts(4) == [1, 2]
+    assert keys.done == {"k0": [at for at in range(20) if at % 4 < 2], "k1": [at for at in range(20) if at % 4 > 1]}
+    assert await member.stop()
+    assert cluster.committed(queue) == 21
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_handlers_whose_order_by_differ_do_not_wait_for_one_another() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    for number in range(20):
+        cluster.send(queue, b"x", TAGS="one" if number % 2 else "two", k="1", j="1")
+    one, two = Keys(seconds=10), Keys(seconds=0.1)
     member = await cluster.member(
         consumed_by(
             Handler(subscription("one", tags="one", order_by="k"), one),
-            Handler(subscription("two", tags="two", order_by="k"), two),
+            Handler(subscription("two", tags="two", order_by="j"), two),
         )
     ).start()
-    await eventually(lambda: one.count() + two.count() == 20, 3)
-    assert one.most == two.most == 2
+    await eventually(lambda: two.count() == 10, 3)
+    assert one.most == two.most == 1
+    await eventually(lambda: one.count() == 10, 100)
     assert await member.stop()
-    assert cluster.committed(queue) == 21
+    assert cluster.committed(queue) == 20
     await cluster.stop()
 
 

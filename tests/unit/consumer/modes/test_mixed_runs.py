@@ -170,7 +170,8 @@ async def test_a_thread_that_goes_from_handler_to_handler_wakes_the_loop_once_pe
     assert wakes < 600
 
 
-async def test_handlers_on_the_loop_and_in_threads_take_turns_in_one_order() -> None:
+@pytest.mark.parametrize("options", [{"orderly": True}, {"order_by": lambda _: "key"}], ids=["orderly", "keyed"])
+async def test_handlers_on_the_loop_and_in_threads_take_turns_in_one_order(options: dict[str, Any]) -> None:
     called: list[tuple[int, bool]] = []
 
     def sync(message: Message) -> None:
@@ -180,9 +181,9 @@ async def test_handlers_on_the_loop_and_in_threads_take_turns_in_one_order() -> 
         sync(message)
 
     mode = mode_of(
-        {"orderly": True},
-        Handler(subscription("loop", tags="loop", orderly=True), on_loop),
-        Handler(subscription("thread", tags="thread", orderly=True, is_async=False), sync),
+        options,
+        Handler(subscription("loop", tags="loop", **options), on_loop),
+        Handler(subscription("thread", tags="thread", is_async=False, **options), sync),
     )
     opened(mode, QUEUE, *(message(at, "thread" if at % 3 == 2 else "loop") for at in range(60)))
     await eventually(lambda: len(called) == 60)
