@@ -227,6 +227,31 @@ def test_what_another_member_handles_is_not_noted_down_here(tmp_path: Path, by_k
     run_virtual(main)
 
 
+@pytest.mark.parametrize("by_key", [False, True])
+def test_what_is_handled_here_is_noted_down_beside_what_another_member_handles(tmp_path: Path, by_key: bool) -> None:
+    async def main() -> None:
+        journal = Journal(tmp_path, VirtualClock(asyncio.get_running_loop()), print)
+        noted: list[tuple[int, int]] = []
+
+        async def nothing(_: Message) -> None: ...
+
+        async def call(_: Message) -> None:
+            noted.extend(in_flight(tmp_path))
+
+        options: dict[str, Any] = {"order_by": lambda message: message.offset} if by_key else {}
+        there = Handler(subscription("there", tags="there", **options), nothing, runs_here=False)
+        topic = consumed_by(there, Handler(subscription("here", tags="here", **options), call))
+        context = mode_context(topic.handlers, journal=journal, dead_letters=DeadLetters())
+        mode = MessageMode([topic], context, in_order=by_key)
+        opened(mode, QUEUE, message(0, "there"), message(1, "here"), message(2, "there"))
+        await asyncio.sleep(5)
+        await mode.callers.stop()
+        journal.close()
+        assert noted == [(1, 1)]
+
+    run_virtual(main)
+
+
 @in_virtual_time
 async def test_a_parked_message_waits_for_its_own_time_beside_another_one() -> None:
     loop = asyncio.get_running_loop()
