@@ -59,6 +59,10 @@ class CommitLog:
         self.min_position: int = 0
         self.end: int = 0
         self.files_end: int = 0
+        self.trusted_from: int = 0
+        """Records from here on are whole: since the start they were written here, or searched without a finding."""
+        self._doubted = 0
+        """Where `trusted_from` will be when the search that goes on has ended."""
         self._find_segments()
 
     def __repr__(self) -> str:
@@ -85,7 +89,25 @@ class CommitLog:
         start = position - at
         tail = self._tail
         file = self._reading.get(segment_name(start)) if tail is None or start != self._tail_start else tail
-        return read_readable(file, min(size, self._segment_bytes - at), at, UNREADABLE)
+        size = min(size, self._segment_bytes - at)
+        try:
+            return file.read(size, at)
+        except OSError:
+            self.distrust(position + 1)
+            return read_readable(file, size, at, UNREADABLE)
+
+    def distrust(self, position: int) -> None:
+        """Records that begin before this position are whole only if a look at them says so."""
+        position = min(position, self.end)
+        self.trusted_from, self._doubted = max(self.trusted_from, position), max(self._doubted, position)
+
+    def begin_search(self) -> None:
+        """From now on whoever finds damage says so to `distrust`."""
+        self._doubted = self.min_position
+
+    def end_search(self) -> None:
+        """Everything that was in the log when the search began was looked at."""
+        self.trusted_from = self._doubted
 
     @property
     def limit(self) -> int:
@@ -195,7 +217,7 @@ class CommitLog:
             start = self.files_end - self._segment_bytes
             self._put_aside(start)
             self.files_end = start
-        self.end = end
+        self.end = self.trusted_from = end
         if end < self.files_end:
             start = self.segment_start(end)
             self._tail, self._tail_start = self._files.open(segment_name(start)), start

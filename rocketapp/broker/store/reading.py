@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import ENTRY, HOLE_SIZE, ConsumeQueue
-from rocketapp.broker.store.stored import HEAD_BYTES, announced_size, is_sound
+from rocketapp.broker.store.stored import HEAD_BYTES, announced_size, sound_among
 
 MOST_MESSAGES, MOST_BYTES = 32, 262_144
 """Limits of one read (Java: maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
@@ -68,10 +68,12 @@ def read_queue(
     *,
     matches: Matches | None,
     damaged: list[tuple[int, int]],
+    trusts: bool,
 ) -> ReadResult:
     """Messages of a queue from `offset` on, up to `limits` (messages, bytes). The first one may be larger.
 
     What log and queue do not agree about is left out; its offset and physical offset are added to `damaged`.
+    `trusts`: no body is checked of what the log trusts.
     """
     max_messages, max_bytes = limits
     if queue is None:
@@ -85,7 +87,7 @@ def read_queue(
     entries = queue.entries(offset, max(1, min(scan, end - offset)))
     limits = most, min(max_bytes, MOST_BYTES)
     wanted, next_offset, removed = _select(entries, offset, limits, matches, log.min_position)
-    body, count = _fetch(log, queue, wanted, damaged) if wanted else (b"", 0)
+    body, count = _fetch(log, queue, wanted, damaged, trusts=trusts) if wanted else (b"", 0)
     if count:
         return ReadResult(ReadStatus.FOUND, body, count, next_offset, first, end)
     all_removed = removed == next_offset - offset
@@ -122,7 +124,9 @@ def _select(
     return wanted, offset, removed
 
 
-def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, damaged: list[tuple[int, int]]) -> tuple[bytes, int]:
+def _fetch(
+    log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, damaged: list[tuple[int, int]], *, trusts: bool
+) -> tuple[bytes, int]:
     """The wanted records that are undamaged, and their number."""
     parts: list[bytes] = []
     count = begin = 0
@@ -130,8 +134,13 @@ def _fetch(log: CommitLog, queue: ConsumeQueue, wanted: _Wanted, damaged: list[t
         stop, size, is_dense = _run(log, wanted, begin)
         start = wanted[begin][1]
         data = log.read(start, size) if size else b""
-        sound = _sound(queue, wanted[begin:stop], data, start, damaged)
-        if is_dense and len(sound) == stop - begin:
+        run = wanted[begin:stop]
+        checks_body = not trusts or start < log.trusted_from  # after the read, which may have found a bad sector
+        sound = sound_among(data, start, run, queue.queue_id, queue.topic_bytes, checks_body=checks_body)
+        if len(sound) != len(run):
+            damaged += [(offset, physical) for offset, physical, _ in sorted(set(run).difference(sound))]
+            is_dense = False
+        if is_dense:
             parts.append(data)
         else:
             parts += [data[physical - start : physical - start + size] for _, physical, size in sound]
@@ -160,12 +169,3 @@ def _run(log: CommitLog, wanted: _Wanted, begin: int) -> tuple[int, int, bool]:
             return index, end - start, is_dense
         end = physical + size
     return len(wanted), end - start, is_dense
-
-
-def _sound(queue: ConsumeQueue, run: _Wanted, data: bytes, start: int, damaged: list[tuple[int, int]]) -> _Wanted:
-    """The records of a run that agree with their entries; the others are added to `damaged`."""
-    queue_id, topic = queue.queue_id, queue.topic_bytes
-    sound = [wanted for wanted in run if is_sound(data, start, wanted, queue_id, topic)]
-    if len(sound) != len(run):
-        damaged += [(offset, physical) for offset, physical, _ in sorted(set(run).difference(sound))]
-    return sound

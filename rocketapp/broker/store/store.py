@@ -215,6 +215,7 @@ class MessageStore:
         try:
             log.place_for(size)
             log.write(data)
+            log.distrust(log.end)
         except StoreError as error:
             self._failed(error)
             raise
@@ -286,6 +287,7 @@ class MessageStore:
         """Stop writing for good after an error that leaves the disk in an unknown state."""
         if error.is_unknown and self.problem is None:
             self.problem = f"the store is read-only since: {error.problem}"
+            self._log.distrust(self._log.end)
             self._observe(StoreReadOnly(error.problem))
 
     # Flushing
@@ -363,6 +365,7 @@ class MessageStore:
         max_messages: int,
         max_bytes: int,
         matches: Matches | None = None,
+        trusts: bool = True,
     ) -> ReadResult:
         """Read for a pull: see `reading.read_queue`. Entries that disagree with the log are made again from it.
 
@@ -370,15 +373,16 @@ class MessageStore:
         """
         queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
         damaged: list[tuple[int, int]] = []
-        result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
+        result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
         while damaged and queue is not None:
             wanted = self.repair.wanted(queue, [offset for offset, _ in damaged])
             if wanted is None:
                 break
             self._mend(queue, wanted)
             damaged.clear()
-            result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged)
+            result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
         for at, physical in damaged:
+            self._log.distrust(physical + 1)
             self._observe(RecordDamaged(topic, queue_id, at, physical))
         return result
 
@@ -425,6 +429,15 @@ class MessageStore:
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return None
         return queue.entry(offset)
+
+    def begin_search(self) -> dict[tuple[str, int], int]:
+        """Begin to look at every message there is, in reads that do not trust; the end of each queue."""
+        self._log.begin_search()
+        return {place: queue.max_offset for place, queue in self._queues.items()}
+
+    def end_search(self) -> None:
+        """Every message was looked at: reads trust what lies behind the last damage."""
+        self._log.end_search()
 
     def topics(self) -> set[str]:
         """The topics that hold, or once held, messages."""

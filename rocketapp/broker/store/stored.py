@@ -2,7 +2,8 @@
 
 Rule: a record counts only if its own physical offset, its lengths and the CRC of its body
 agree. The format has no checksum of the properties. A torn write of them
-is recognised by its zeros, because the store never accepts properties that contain one.
+is recognised by its zeros, because the store never accepts properties that contain one. Reads leave
+the CRC out where the log is trusted.
 """
 
 from __future__ import annotations
@@ -146,32 +147,40 @@ def stored_ms_of(data: bytes) -> int:
     return stored
 
 
-def is_sound(data: bytes, start: int, entry: tuple[int, int, int], queue_id: int, topic: bytes) -> bool:
-    """Whether the record of an entry (queue offset, physical offset, size) is undamaged in `data`.
+def sound_among(
+    data: bytes, start: int, entries: list[tuple[int, int, int]], queue_id: int, topic: bytes, *, checks_body: bool
+) -> list[tuple[int, int, int]]:
+    """Those of these entries (queue offset, physical offset, size) whose record is undamaged in `data`.
 
-    `start` is the log position at which `data` begins. Called for every pulled message.
+    `start` is the log position at which `data` begins. Every pulled message passes here.
     """
-    queue_offset, physical, size = entry
-    at = physical - start
-    try:
-        size_, magic, crc, queue_id_, _, queue_offset_, physical_, sys_flag, length = _HEAD.unpack_from(data, at)
-        if size_ != size or physical_ != physical or queue_offset_ != queue_offset or queue_id_ != queue_id:
-            return False
-        if magic != MAGIC_V1 or sys_flag & (BORN_IPV6 | STORE_IPV6):
-            stored = parse(data, at, physical)
-            return stored is not None and stored.topic.encode() == topic
-        body_end = at + 88 + length
-        start = body_end + 3 + len(topic)
-        return (
-            length >= 0
-            and len(data) >= at + size
-            and data[body_end] == len(topic)
-            and data[body_end + 1 : start - 2] == topic
-            and start + (data[start - 2] << 8 | data[start - 1]) == at + size
-            and zlib.crc32(data[at + 88 : body_end]) & 0x7FFFFFFF == crc
-        )
-    except (struct.error, IndexError):
-        return False
+    sound = []
+    behind_body = bytes((len(topic),)) + topic
+    others = HEAD_BYTES + len(behind_body) + 2
+    for entry in entries:
+        queue_offset, physical, size = entry
+        at = physical - start
+        try:
+            size_, magic, crc, queue_id_, _, queue_offset_, physical_, sys_flag, length = _HEAD.unpack_from(data, at)
+            if size_ != size or physical_ != physical or queue_offset_ != queue_offset or queue_id_ != queue_id:
+                continue
+            if magic != MAGIC_V1 or sys_flag & (BORN_IPV6 | STORE_IPV6):
+                stored = parse(data, at, physical, check_body=checks_body)
+                is_sound = stored is not None and stored.topic.encode() == topic
+            else:
+                end = at + HEAD_BYTES + length
+                properties = end + len(behind_body)
+                is_sound = (
+                    length >= 0
+                    and data.startswith(behind_body, end)
+                    and others + length + (data[properties] << 8 | data[properties + 1]) == size <= len(data) - at
+                    and (not checks_body or zlib.crc32(data[at + HEAD_BYTES : end]) & 0x7FFFFFFF == crc)
+                )
+        except (struct.error, IndexError):
+            continue
+        if is_sound:
+            sound.append(entry)
+    return sound
 
 
 class TagsCodes:

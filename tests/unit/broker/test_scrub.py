@@ -53,6 +53,45 @@ async def test_what_is_damaged_is_found_and_entries_are_mended_before_anybody_re
 
 
 @in_virtual_time
+async def test_the_last_message_of_a_queue_is_found_too_although_nothing_behind_it_leads_there() -> None:
+    broker = await _filled(200)
+    again = await _again(broker)
+    log = broker.files.open(LOG)
+    log.write(b"\xff", log.read(1 << 16, 0).index(b"body 00198") - 88)
+    await asyncio.sleep(30.0)
+    assert again.broker.facts.state().damaged == 1
+    (found,) = [event for event in again.events if isinstance(event, RecordDamaged)]
+    assert (found.topic, found.queue_id, found.offset) == ("orders", 0, 99)
+    await again.broker.stop()
+
+
+@in_virtual_time
+async def test_what_the_search_has_found_whole_is_trusted_until_the_next_one() -> None:
+    broker = await _filled(200)
+    again = await _again(broker)
+    client, log = await again.client(), broker.files.open(LOG)
+
+    async def served(number: int) -> list[bytes]:
+        response = await client.messages("orders", number // 2, queue_id=number % 2, max_messages=1)
+        return [message.body for message in response]
+
+    def alter(number: int) -> None:
+        log.write(b"B", log.read(1 << 16, 0).index(b"body %05d" % number))
+
+    alter(7)
+    assert await served(7) == []
+    await asyncio.sleep(30.0)
+    alter(100)
+    assert await served(100) == [b"Body 00100"]
+    alter(5)
+    assert await served(5) == [], "nothing before damage is trusted"
+    await asyncio.sleep(70.0)
+    assert await served(100) == []
+    assert again.broker.facts.state().damaged == 4, "one in the first search, three in the next one"
+    await again.broker.stop()
+
+
+@in_virtual_time
 async def test_the_log_is_read_at_its_rate_and_again_after_the_interval() -> None:
     broker = await _filled(500, scrub_rate=10_000)
     again = await _again(broker)

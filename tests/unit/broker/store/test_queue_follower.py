@@ -36,7 +36,9 @@ def test_another_queue_and_a_damaged_message_are_not_taken() -> None:
     files, taken = MemoryFiles(), list[Stored]()
     store = open_store(files)
     places = [store.append(record(b"%d" % number, queue_id=number % 2)) for number in range(6)]
+    store.close()
     files.open("commitlog/" + "0" * 20).write(b"\xff", places[2].physical + 88)
+    store = open_store(files)
     assert QueueFollower(store, "T", 0, 0, taken.append).catch_up(10)
     assert [one.body for one in taken] == [b"0", b"4"]
     store.close()

@@ -132,7 +132,9 @@ def test_a_damaged_message_is_left_out_and_told() -> None:
     files, events = MemoryFiles(), Events()
     store = open_store(files, observe=events)
     places = [store.append(record(b"body %d" % number)) for number in range(5)]
+    store.close()
     files.open("commitlog/00000000000000000000").write(b"X", places[2].physical + 90)
+    store = open_store(files, observe=events)
     assert bodies(store) == [b"body 0", b"body 1", b"body 3", b"body 4"]
     assert events.of(RecordDamaged) == [RecordDamaged("T", 0, 2, places[2].physical)]
     assert read(store, 2, count=1) == (ReadStatus.NO_MATCHED_MESSAGE, b"", 0, 3, 0, 5)
