@@ -35,6 +35,8 @@ _HALF_BYTES = 65_536
 _MOST_HEADER_BYTES = 262_144
 """Of a request: one as long as a frame takes a second to decode. The longest properties of a message fit. Answers may
 be longer: that to a batch names each of its messages."""
+_MOST_SERVED = 500
+"""Requests of one peer that are served in one turn of the loop: a read may bring ten thousand of the smallest."""
 UNSENT_LIMIT_BYTES = 67_108_864
 """A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
 _WRITE_BYTES = 1_048_576
@@ -279,17 +281,20 @@ class Connection:
     def resume(self) -> None:
         self._paused = False
         self.room.set()
-        self._serve_backlog()
-        if not (self._paused or self.is_closed or self._stream is None):
-            self._stream.resume_reading()
+        self._go_on()
 
     # Inside.
 
+    def _go_on(self) -> None:
+        self._serve_backlog()
+        if not (self._paused or self._backlog or self.is_closed or self._stream is None):
+            self._stream.resume_reading()
+
     def _serve_backlog(self) -> None:
-        """What has arrived, as long as a server's peer reads the replies; `resume` goes on."""
-        self._serving = True
+        """What has arrived; a server goes on in later turns, and while its peer does not read, in `resume`."""
+        self._serving, last = True, len(self._backlog) - _MOST_SERVED
         try:
-            while self._backlog and not (self._paused and self._is_server):
+            while self._backlog and not (self._is_server and (self._paused or len(self._backlog) <= last)):
                 command = self._backlog.popleft()
                 if command.flag & _RESPONSE:
                     self._answer(command)
@@ -301,6 +306,9 @@ class Connection:
             self._serving = False
         if self._out:
             self._flush()
+        if self._backlog and not self._paused and self._stream is not None:
+            self._stream.pause_reading()
+            self._loop.call_soon(self._go_on)
 
     def _answer(self, response: Command) -> None:
         waiting = self._pending.pop(response.opaque, None)

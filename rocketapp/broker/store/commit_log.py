@@ -51,7 +51,7 @@ class CommitLog:
         self._tail: File | None = None
         self._tail_start = -1
         self._written_end = 0
-        """Up to here the last segment was written, with zeros ahead of the records."""
+        """Up to here zeros were written ahead of the records; some of them were cut off again after an error."""
         self._full: list[File] = []
         """Segments that are full and open, because no flush has covered them yet; all but the last one are synced."""
         self._was_cut = False
@@ -308,7 +308,6 @@ class CommitLog:
 
     def _zero_from(self, position: int) -> None:
         """Truncate and extend. Unlike writing zeros this needs no disk space, and it frees what was allocated."""
-        self._written_end = position
         if self._tail is not None:
             self._tail.truncate(position - self._tail_start)
             self._tail.truncate(self._segment_bytes)

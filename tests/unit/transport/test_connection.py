@@ -231,6 +231,23 @@ async def test_replies_to_one_chunk_leave_with_one_write() -> None:
 
 
 @in_virtual_time
+async def test_others_have_their_turn_while_a_server_serves_a_read_of_very_many_requests() -> None:
+    stream, served = FakeStream(), []
+    connection = connection_on(stream, serve=lambda _, command: served.append(command.opaque), is_server=True)
+    requests = [encode(Command(10, opaque=number)) for number in range(1_300)]
+    connection.received(b"".join(requests[:1_200]))
+    turns = []
+    while len(served) < 1_200:
+        turns.append((len(served), stream.reading))
+        await asyncio.sleep(0)
+    assert [done for done, _ in turns] == [500, 1_000]
+    assert not any(is_reading for _, is_reading in turns)
+    assert stream.reading
+    connection.received(b"".join(requests[1_200:]))
+    assert served == list(range(1_300))
+
+
+@in_virtual_time
 async def test_replies_that_come_later_in_one_turn_leave_with_one_write() -> None:
     stream = FakeStream()
     waiting: list[Command] = []

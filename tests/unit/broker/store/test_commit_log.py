@@ -51,13 +51,15 @@ def test_where_every_write_is_synced_only_one_in_many_needs_a_new_place_on_the_d
     files.close()
 
 
-def test_a_record_that_leaves_no_room_for_the_blank_goes_into_the_next_segment() -> None:
+@pytest.mark.parametrize("writes_ahead", [False, True])
+def test_a_record_that_leaves_no_room_for_the_blank_goes_into_the_next_segment(writes_ahead: bool) -> None:
     files = MemoryFiles()
-    log = CommitLog(files, SEGMENT)
+    log = CommitLog(files, SEGMENT, writes_ahead=writes_ahead)
     assert [write(log, 496), write(log, 496)] == [0, 496]
     assert log.end == 992
     assert write(log, 1) == 1000
     assert log.read(992, 100) == bytes.fromhex("00000008cbd43194")
+    assert [files.open(segment_name(start)).size() for start in (0, 1000)] == [SEGMENT, SEGMENT]
     assert files.names("commitlog") == ["00000000000000000000", "00000000000000001000"]
     assert log.read(1000, 2) == b"r\0"
     assert log.segment_end(999) == 1000
@@ -186,10 +188,12 @@ class FailingAt:
             raise OSError(28, "No space left on device")
 
 
-def test_a_failed_write_is_cut_back_and_the_next_one_succeeds() -> None:
+@pytest.mark.parametrize("writes_ahead", [False, True])
+def test_a_failed_write_is_cut_back_and_the_next_one_succeeds(writes_ahead: bool) -> None:
     disk = Disk()
-    log = CommitLog(disk, SEGMENT)
+    log = CommitLog(disk, SEGMENT, writes_ahead=writes_ahead)
     write(log, 100)
+    assert log.read(100, 900) == bytes(900)
     disk.on_call = FailingAt("write")
     with pytest.raises(StoreError) as refused:
         write(log, 200)

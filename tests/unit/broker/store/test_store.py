@@ -3,11 +3,12 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from rocketapp.broker.store.consume_queue import ENTRY_BYTES
-from rocketapp.broker.store.files import MemoryFiles, read_whole
+from rocketapp.broker.store.files import DirectoryFiles, MemoryFiles, read_whole
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import ProtocolError, StoreError
 from rocketapp.model.event import StoreReadOnly
@@ -33,6 +34,14 @@ def test_a_message_is_stored_with_its_offsets_and_time() -> None:
     )
     assert store.entry("T", 0, 0)[2] == tags_code("paid")
     assert (store.queue_ids("T"), store.topics()) == ([0, 1], {"T"})
+
+
+@pytest.mark.parametrize(("flush", "is_ahead"), [("async", False), ("sync", True)])
+def test_zeros_are_written_ahead_where_each_message_is_synced(tmp_path: Path, flush: str, is_ahead: bool) -> None:
+    store = open_store(DirectoryFiles(str(tmp_path)), flush=flush, segment_bytes=1 << 24)
+    store.append(record())
+    assert ((tmp_path / "commitlog" / f"{0:020d}").stat().st_blocks * 512 >= 1 << 20) is is_ahead
+    store.close()
 
 
 def test_a_batch_is_stored_like_its_messages_one_by_one() -> None:
