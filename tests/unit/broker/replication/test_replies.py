@@ -21,7 +21,9 @@ from rocketapp.transport.tcp import dial_tcp
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.replication import HEAD_BYTES, encode_report, read_head
+from rocketapp.wire.requests.admin import TopicConfig, UpdateTopicRequest
 from rocketapp.wire.requests.send import SendRequest
+from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.peers.clusters import free_port
 
 
@@ -34,6 +36,9 @@ class Master:
     def send(self, body: bytes) -> asyncio.Future[Command]:
         fields = SendRequest("makers", "orders", queue_id=0).to_fields()
         return self.producer.start_request(Command(RequestCode.SEND_MESSAGE_V2, fields, body), timeout=10.0)
+
+    def ask(self, code: int, fields: dict[str, str]) -> asyncio.Future[Command]:
+        return self.producer.start_request(Command(code, fields), timeout=10.0)
 
     async def slave(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = split_address(self.broker.address)
@@ -79,6 +84,23 @@ async def test_a_send_is_answered_when_a_slave_has_it(tmp_path: Path) -> None:
             writer.write(encode_report(new))
             done, _ = await asyncio.wait(sent, timeout=0.05)
             assert all(each.result().code == ResponseCode.SUCCESS for each in done)
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_whatever_was_stored_waits_for_a_slave_and_what_only_changed_a_table_does_not(tmp_path: Path) -> None:
+    async with running(tmp_path) as master:
+        await master.send(b"alone")
+        back = SendBackRequest(0, "billing", 3).to_fields()
+        answer = await master.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        assert answer.code == ResponseCode.SLAVE_NOT_AVAILABLE
+        reader, writer = await master.slave()
+        await take(reader)
+        waits = master.send(b"nobody has it")
+        topic = UpdateTopicRequest(TopicConfig("stock", 4, 4)).to_fields()
+        assert (await master.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)).code == ResponseCode.SUCCESS
+        assert not waits.done()
+        waits.cancel()
         writer.close()
         await writer.wait_closed()
 
