@@ -127,7 +127,10 @@ def _checked(one: Given, known: Tables) -> Any:
         return None  # an empty table
     if one.key not in fields:
         raise one.wrong(f"unknown key {one.table}.{one.key}; {nearest(one.key, fields)}")
-    value, problem = checked(fields[one.key], one.value, one.as_text)
+    try:
+        value, problem = checked(fields[one.key], one.value, one.as_text)
+    except ValueError as error:  # a number of thousands of digits cannot be shown
+        raise one.wrong(f"{one.table}.{one.key}: {error}") from error
     if problem is None and value and (one.table, one.key) in _GROUPS:
         problem = group_problem(value)
     if problem is not None:

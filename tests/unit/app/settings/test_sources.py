@@ -209,6 +209,12 @@ def test_broken_toml_names_its_line(directory: Path, text: str, where: str) -> N
     assert where in refused(text)
 
 
+@pytest.mark.parametrize("key", ["consumer.suspend", "consumer.pull_batch_size", "app.group", "app.plugins"])
+def test_a_number_that_cannot_be_shown_names_its_key(directory: Path, key: str) -> None:
+    table, option = key.split(".")
+    assert refused(f"[{table}]\n{option} = 0x{'f' * 5000}").startswith(f"settings.toml: {key}: Exceeds the limit")
+
+
 def test_a_file_that_cannot_be_read_says_why(directory: Path) -> None:
     Path("settings.toml").mkdir()
     assert refused() == "settings.toml: cannot be read: Is a directory"
