@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -67,7 +68,8 @@ class Topics:
         self.loader = Loader(self._broker)
 
     def new(self, queues: int = 1) -> str:
-        topic = f"topic-{next(_numbers)}"
+        """A topic that no other test uses, in no process: all of them share Apache RocketMQ."""
+        topic = f"topic-{os.getpid()}-{next(_numbers)}"
         self.loader.make_topic(topic, queues)
         return topic
 
