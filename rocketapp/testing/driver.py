@@ -13,8 +13,8 @@ Virtual time must not run away while a handler waits for something real: threads
   and other libraries' sockets or threads could wake them. The loop cannot know whether a handler waits for a database
   or for a timer; a database of a test answers soon, and may have to accept a connection first on a busy machine.
 
-A thread that waits for the loop, as `publish_sync` does, does not make time stand still:
-the loop may need time to answer.
+A thread that waits for the loop, as `publish_sync` does, does not make time stand still until it has its answer:
+the loop may need time for that.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from asyncio import events, tasks
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import closing, contextmanager
 from contextvars import copy_context
+from functools import partial
 from typing import Any, TypeVar
 
 from rocketapp.consumer.workers.threads import Threads
@@ -62,7 +63,8 @@ class DrivenLoop(VirtualTimeLoop):
         self.calls: int = 0
         """Calls of code that may wait for something outside."""
         self._quiet: float = 0.0
-        self._asked = False
+        self._asked = set[asyncio.Task[Any]]()
+        """What threads have asked the loop for and may wait for."""
         self.own_threads: int = threading.active_count()
         """Those of before, and of sync handlers: they say themselves when they work."""
         super().__init__()
@@ -75,8 +77,16 @@ class DrivenLoop(VirtualTimeLoop):
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, **more: Any) -> asyncio.Handle:  # type: ignore[override]
         if getattr(of_thread, "serves", None) is self and getattr(callback, "__module__", "") == "asyncio.tasks":
-            self._asked = True  # asyncio.run_coroutine_threadsafe: it waits for the answer
+            callback = partial(self._ask, callback)  # asyncio.run_coroutine_threadsafe: it waits for the answer
         return super().call_soon_threadsafe(callback, *args, **more)
+
+    def _ask(self, callback: Callable[..., Any]) -> None:
+        """On the loop: a thread waits until what it asks for has an end, and works on then."""
+        before = asyncio.all_tasks(self)
+        callback()
+        for task in asyncio.all_tasks(self) - before:
+            self._asked.add(task)
+            task.add_done_callback(self._asked.discard)
 
     def job_done(self) -> None:
         """From a thread: what it ran has ended."""
@@ -84,8 +94,6 @@ class DrivenLoop(VirtualTimeLoop):
 
     def _job_done(self, _: object = None) -> None:
         self.jobs -= 1
-        if not self.jobs:
-            self._asked = False
 
     def _advance(self, seconds: float | None) -> None:
         # With its own pipe alone, the loop has nothing to look for: the pipe only wakes a loop that waits.

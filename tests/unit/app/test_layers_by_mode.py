@@ -260,7 +260,7 @@ def test_a_request_is_answered_when_the_transaction_is_committed(mode: str, is_a
     shop = Shop(mode, is_async=is_async, retries=0)
     shop.then = lambda: {"booked": True}
     with TestApp(shop.app) as t:
-        assert t.request("orders", "1").json() == {"booked": True}
+        assert t.request("orders", "1", timeout=60).json() == {"booked": True}
         shop.failing_commits = 1
         with pytest.raises(NoReply):
             t.request("orders", "2")

@@ -364,6 +364,21 @@ async def test_a_test_may_break_off_what_it_waits_for() -> None:
         assert len(t.handled) == 1
 
 
+def test_time_stands_still_while_a_sync_handler_works_on_after_it_has_published() -> None:
+    app, worked = RocketApp("shop"), list[str]()
+
+    @app.subscribe("orders")
+    def settle(message: Message) -> None:
+        app.publish_sync("bills", "1")
+        threading.Event().wait(0.2)
+        worked.append(message.text())
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.advance(1)
+        assert worked == ["1"]
+
+
 def test_time_stands_still_while_a_server_takes_its_time_to_answer() -> None:
     app = RocketApp("shop")
     here, there = socket.socketpair()
