@@ -10,6 +10,7 @@ from typing import Any
 
 from rocketapp.model.event import Event
 from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.testing.virtual_time import VirtualTimeLoop
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryListening, MemoryNetwork
 from rocketapp.transport.stream import split_address
@@ -22,6 +23,8 @@ from tests.random_network import RandomNetwork
 from tests.virtual import run_virtual
 
 Answer = Callable[[Command], Command | None]
+HANGS = 60.0
+"""Seconds of a real clock after which a test waits in vain."""
 
 
 def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -45,10 +48,14 @@ class ClockAt:
 
 
 async def eventually(condition: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait for a condition; it is seen at the latest after a five-hundredth of the time that it took."""
-    now = asyncio.get_running_loop().time
+    """Wait for a condition; it is seen at the latest after a five-hundredth of the time that it took.
+
+    On a real clock `seconds` bounds nothing: a busy machine may let a thread wait for longer.
+    """
+    loop = asyncio.get_running_loop()
+    now = loop.time
     began = now()
-    async with asyncio.timeout(seconds):
+    async with asyncio.timeout(seconds if isinstance(loop, VirtualTimeLoop) else max(seconds, HANGS)):
         while not condition():  # noqa: ASYNC110 - the condition is anybody's, so nothing here is an event to wait for
             await asyncio.sleep(max(0.001, (now() - began) / 500))
 

@@ -69,6 +69,12 @@ def test_a_process_that_has_ended_is_named_and_what_it_counted_stays() -> None:
     assert gone.groups[0].handlers[0].stats.handled == 7
 
 
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may let the thread that answers wait."""
+    monkeypatch.setattr("rocketapp.operate.desk.ANSWERED_WITHIN", 60.0)
+
+
 def answering(*answers: tuple[str, str]) -> tuple[Desk, list[str]]:
     """A desk with two workers that answer later, in a thread; and which of them was asked what."""
     left, asked = list(answers), list[str]()
@@ -84,6 +90,7 @@ def answering(*answers: tuple[str, str]) -> tuple[Desk, list[str]]:
     return desk, asked
 
 
+@pytest.mark.usefixtures("patient")
 def test_one_process_is_asked_for_the_description_and_again_after_one_was_started_anew() -> None:
     desk, asked = answering(('{"asyncapi": "3.0.0"}', ""), ("", "two handlers contradict each other"))
     assert [desk.describe(), desk.describe()] == [b'{"asyncapi": "3.0.0"}'] * 2
@@ -108,6 +115,7 @@ def test_an_answer_that_does_not_come_is_waited_for_within_a_limit(monkeypatch: 
     desk.answered(1, "late", "")  # nobody waits for it
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_dead_letter_of_a_group_of_the_app_is_replayed_and_of_no_other() -> None:
     desk, asked = answering(("was replayed", ""))
     assert desk.replay("shop", "7F01") == "was replayed"

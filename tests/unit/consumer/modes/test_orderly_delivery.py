@@ -23,7 +23,7 @@ from tests.simulation.threads import SimulatedThreads, block
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, opened, under
 from tests.unit.consumer.reports import QUEUE, message
-from tests.unit.scripted import eventually, in_virtual_time
+from tests.unit.scripted import HANGS, eventually, in_virtual_time
 from tests.virtual import run_virtual
 
 RETRIES = 2
@@ -227,14 +227,11 @@ async def test_a_sync_handler_during_which_the_lock_was_lost_counts_its_attempt(
 
     bench = Bench(call, is_async=False)
     bench.begin(0, 1)
-    async with asyncio.timeout(5):
-        await bench.delivery.over
-        await bench.delivery.drained()
+    await bench.delivery.over
+    await bench.delivery.drained()
     assert bench.handler.stats == HandlerStats()
     bench.begin(0, 1)
-    async with asyncio.timeout(5):
-        while len(bench.process_queue):  # noqa: ASYNC110 - a thread sets no event of the loop
-            await asyncio.sleep(0.002)
+    await eventually(lambda: not len(bench.process_queue))
     assert attempts == [1, 2]
     await bench.way.callers.stop()
 
@@ -268,18 +265,15 @@ async def test_a_thread_goes_on_with_a_long_run_whose_offsets_are_prompted_meanw
     def call(message: Message) -> None:
         if message.offset == 130:
             blocked.set()
-            release.wait(30)
+            release.wait(HANGS)
 
     CountedThreads.jobs = 0
     bench = Bench(call, threads=CountedThreads, is_async=False)
     bench.begin(0, 256)
-    async with asyncio.timeout(5):
-        while not (blocked.is_set() and bench.prompted and bench.prompted[-1] >= 128):  # noqa: ASYNC110 - as below
-            await asyncio.sleep(0.002)
-        assert bench.process_queue.commit_offset < 132
-        release.set()
-        while len(bench.process_queue):  # noqa: ASYNC110 - a thread sets no event of the loop
-            await asyncio.sleep(0.002)
+    await eventually(lambda: blocked.is_set() and bool(bench.prompted) and bench.prompted[-1] >= 128)
+    assert bench.process_queue.commit_offset < 132
+    release.set()
+    await eventually(lambda: not len(bench.process_queue))
     assert CountedThreads.jobs < 256 // 32  # a run that takes long ends early
     assert bench.handler.stats == HandlerStats(handled=256)
     await bench.way.callers.stop()
@@ -414,19 +408,16 @@ async def test_nothing_that_a_thread_finishes_after_its_delivery_was_abandoned_i
     def call(message: Message) -> None:
         if message.offset == 31:
             blocked.set()
-            release.wait(30)
+            release.wait(HANGS)
             ended.set()
 
     bench = Bench(call, is_async=False)
     bench.begin(0, 100)
-    async with asyncio.timeout(5):
-        while not blocked.is_set():  # noqa: ASYNC110 - a thread sets no event of the loop
-            await asyncio.sleep(0.002)
-        assert not await bench.delivery.abandon()
-        release.set()
-        while not ended.is_set():  # noqa: ASYNC110 - a thread sets no event of the loop
-            await asyncio.sleep(0.002)
-        await asyncio.sleep(0)
+    await eventually(blocked.is_set)
+    assert not await bench.delivery.abandon()
+    release.set()
+    await eventually(ended.is_set)
+    await asyncio.sleep(0)
     assert bench.process_queue.commit_offset == 31
     assert bench.handler.stats == HandlerStats(handled=31)
     await bench.way.callers.stop()

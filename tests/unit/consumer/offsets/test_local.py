@@ -25,7 +25,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.queue_identity import Landmark
 from tests.cases import cases
 from tests.unit.consumer.members import member_alone
-from tests.unit.scripted import Events, eventually, in_virtual_time
+from tests.unit.scripted import HANGS, Events, eventually, in_virtual_time
 
 ONE, TWO = MessageQueue("topic", "broker-a", 0), MessageQueue("topic", "broker-b", 3)
 
@@ -55,7 +55,7 @@ class Opened:
         return [event.text for event in self.events.of(OffsetsFile)]  # type: ignore[attr-defined]
 
     async def commit(self, *offsets: tuple[MessageQueue, int]) -> None:
-        commits: list[Awaitable[None]] = [self.store.commit(queue, offset) for queue, offset in offsets]
+        commits: list[Awaitable[None]] = [self.store.commit(queue, offset, timeout=HANGS) for queue, offset in offsets]
         await asyncio.gather(*commits)
 
 
@@ -303,4 +303,4 @@ def test_a_disk_that_hangs_holds_up_neither_a_commit_nor_the_end_of_the_process(
     (writing,) = [thread for thread in threading.enumerate() if thread.name == "offsets of group"]
     assert writing.daemon
     os.close(os.open(tmp_path / "worker-1.new", os.O_RDWR))
-    writing.join(10)
+    writing.join(HANGS)
