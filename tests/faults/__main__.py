@@ -234,6 +234,8 @@ def main() -> int:
         parts.stop()
         if not failed:
             shutil.rmtree(home, ignore_errors=True)
+    if not HAS_MARIADB and (not options.names or {"effects", "outbox"} & set(options.names)):
+        print("NOT RUN: effects and outbox in MariaDB, for this machine lacks a server with PyMySQL and asyncmy")
     print("0 failed" if not failed else f"{failed} failed; everything they wrote is in {home}")
     return 1 if failed else 0
 
