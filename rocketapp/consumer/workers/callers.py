@@ -60,7 +60,10 @@ class Callers:
         return self._on_loop.in_flight() + self._in_threads.in_flight()
 
     def grow(self, times: int) -> None:
-        """Run that many times as many calls of each concurrent handler at once as declared, up to the most of it."""
+        """Run that many times as many calls of each concurrent handler at once as declared, up to the most of it.
+
+        Not of one whose concurrency was adjusted.
+        """
         self.times = times
         for caller in self._of.values():
             self._resize(caller)
@@ -76,9 +79,10 @@ class Callers:
             caller.change_rate(rate)
 
     def _resize(self, caller: Caller) -> None:
-        about = caller.handler.subscription
-        concurrency, times = caller.concurrency, (self.times if kind_of(about) is CONCURRENT else 1)
-        caller.resize(max(concurrency, min(concurrency * times, about.concurrency_most)))
+        about, most = caller.handler.subscription, caller.concurrency
+        if most == about.concurrency and kind_of(about) is CONCURRENT:  # what an operator has said holds as it is
+            most = max(most, min(most * self.times, about.concurrency_most))
+        caller.resize(most)
 
     def collect(self) -> None:
         """See to what threads have done since the last time."""

@@ -239,6 +239,19 @@ async def test_only_a_concurrent_handler_gets_more_calls(options: dict[str, Any]
     await callers.stop()
 
 
+async def test_a_concurrency_that_was_adjusted_holds_however_much_waits() -> None:
+    handler = Handler(subscription(concurrency=4, concurrency_most=32), lambda _: None)
+    callers = Callers(member_alone([handler]), Threads)
+    callers.grow(4)
+    for concurrency, most in [(1, 1), (40, 40), (4, 16)]:
+        callers.pace(handler, concurrency, None, None)
+        assert callers.one(handler).most == most
+    callers.pace(handler, 2, None, None)
+    callers.grow(8)
+    assert callers.one(handler).most == 2
+    await callers.stop()
+
+
 def test_a_handler_in_threads_gets_more_of_them() -> None:
     together = threading.Barrier(3, timeout=10)
     declared = subscription(is_async=False, concurrency=1, concurrency_most=3)
