@@ -181,8 +181,7 @@ class Flusher:
             if error is None:
                 answer(end, connection, command, response)
             else:
-                problem = StoreError(error.problem, error.is_unknown or has_appended)
-                connection.reply(response_of(command, problem))
+                connection.reply(response_of(command, StoreError(error.problem, has_appended)))
 
         self.wait(tell, has_appended=has_appended)
         return None
@@ -201,9 +200,7 @@ class Flusher:
             if not is_durable and store.problem is None:
                 break
             waiting.popleft()
-            self._tell(tell, None if is_durable else StoreError(store.problem or "", True))
-        if waiting:
-            self._are_waiting.set()
+            self._tell(tell, None if is_durable else StoreError(store.problem or ""))
 
     def _tell(self, tell: Tell, error: StoreError | None) -> None:
         try:

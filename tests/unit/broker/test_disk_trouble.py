@@ -10,6 +10,7 @@ from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Bytes, File, MemoryFiles, read_whole
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
+from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.unit.broker.asking import Running, running
 from tests.unit.broker.store.disk import Disk
 from tests.unit.scripted import in_virtual_time
@@ -61,6 +62,18 @@ async def test_a_topic_that_cannot_be_written_down_is_not_created() -> None:
         assert route.code == ResponseCode.TOPIC_NOT_EXIST
         files.refused = "nothing"
         assert (await client.send("orders")).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_a_message_sent_back_of_a_group_that_cannot_be_written_down_is_stored_perhaps() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        files.refused = "config/"
+        answer = await client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, SendBackRequest(0, "billing", 1).to_fields())
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert (answer.remark or "").startswith("perhaps stored: ")
 
 
 @in_virtual_time
