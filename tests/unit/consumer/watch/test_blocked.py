@@ -125,6 +125,7 @@ async def test_a_process_that_was_frozen_is_not_taken_for_a_blocked_loop(
     monkeypatch.setattr(slow_calls, "time", clocks)
     watch = BlockedLoop(events, after=0.4)
     watch.start()
+    assert all(looks.acquire(timeout=HANGS) for _ in range(4))  # two of the start; the thread has begun, and looks
     while looks.acquire(blocking=False):
         pass
     jump[0] = 60.0
