@@ -88,6 +88,24 @@ async def test_a_send_is_answered_when_a_slave_has_it(tmp_path: Path) -> None:
         await writer.wait_closed()
 
 
+async def test_sends_of_one_read_are_answered_when_a_slave_has_the_last_of_them(tmp_path: Path) -> None:
+    async with running(tmp_path) as master:
+        await master.send(b"1")
+        reader, writer = await master.slave()
+        size = await take(reader)
+        writer.write(encode_report(size))
+        sent = [master.send(b"2"), master.send(b"3")]
+        while await take(reader) < 3 * size:
+            pass
+        writer.write(encode_report(2 * size))
+        await asyncio.wait(sent, timeout=0.1)
+        assert not sent[1].done()
+        writer.write(encode_report(3 * size))
+        assert [(await each).code for each in sent] == [ResponseCode.SUCCESS] * 2
+        writer.close()
+        await writer.wait_closed()
+
+
 async def test_whatever_was_stored_waits_for_a_slave_and_what_only_changed_a_table_does_not(tmp_path: Path) -> None:
     async with running(tmp_path) as master:
         await master.send(b"alone")
