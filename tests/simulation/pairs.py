@@ -539,7 +539,7 @@ class Pairs:
             return []
         found = []
         for broker in self._cluster.brokers:
-            most = pair_checks.THREAD_HELD + 8 * self.world.latency  # there and back, in several chunks
+            most = pair_checks.THREAD_HELD + 16 * self.world.latency  # there and back, in many chunks
             if broker.threads.longest > most:
                 found.append(f"a request held a thread of {broker.name} for {broker.threads.longest:.2f} s")
             if broker.threads.waited > pair_checks.THREAD_AWAITED:
