@@ -21,12 +21,15 @@ from rocketapp.broker.saving import Saving
 from rocketapp.broker.store.consume_queues import Queues
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.errors import StoreError
+from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.transport.answers import Process, Served, response_of
 from rocketapp.transport.connection import Connection
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
+MOST_UNFLUSHED = 33_554_432
+"""Bytes that wait for the disk, with `flush = "sync"`; above it sends are refused. Until then bodies stay in memory."""
 Answer = Callable[[int, Connection, Command, Command], None]
 """Sends the reply to a command, when all of the log up to this position is durable."""
 
@@ -162,6 +165,13 @@ class Flusher:
             return self.held(connection, command, response, has_appended=store.end_position != before)
 
         return processed
+
+    def check_room(self) -> None:
+        """Raises BrokerError when so much waits for the disk that nothing more is taken."""
+        store = self._store
+        if self._is_sync and store.end_position - store.durable_position > MOST_UNFLUSHED and not store.problem:
+            behind = f"[OVERLOAD]{MOST_UNFLUSHED >> 20} MiB wait for the disk already"
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, behind)
 
     def waits(self, *, has_appended: bool) -> bool:
         """Whether a response has to wait until something is durable."""

@@ -22,11 +22,11 @@ Check = Callable[[Connection, Command, Needs], None]
 """Raises BrokerError for a request that its sender may not make."""
 
 _MOST_BODY_BYTES: Mapping[int, int] = {
-    RequestCode.LOCK_BATCH_MQ: 1 << 24,
-    RequestCode.UNLOCK_BATCH_MQ: 1 << 24,
+    RequestCode.LOCK_BATCH_MQ: 1 << 20,
+    RequestCode.UNLOCK_BATCH_MQ: 1 << 20,
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: 65_536,
 }
-"""The queues of a topic may fill a frame. The configuration of a group is read by the slow reader in any case."""
+"""The queues of a member may be 19,000. The configuration of a group is read by the slow reader in any case."""
 MOST_ANSWER_BYTES = 16_000_000
 """Clients end a connection that brings a frame of more than 16 MiB, with all that waits on it."""
 _MOST_CONTROL_BYTES, _MOST_FASTJSON_BYTES = 262_144, 16_384

@@ -79,6 +79,7 @@ class SendProcessor:
 
     def _store(self, sent: list[_Sent]) -> None:
         try:
+            self._flusher.check_room()
             stored = self._core.store.append_batch([record for one in sent for record in one.records])
         except Exception as error:
             if len(sent) == 1 or (isinstance(error, StoreError) and error.is_unknown):

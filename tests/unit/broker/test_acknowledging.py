@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections import Counter
+from collections.abc import Callable
 from random import Random
 
 import pytest
 
+from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
@@ -73,6 +76,29 @@ async def test_a_failed_sync_is_answered_as_unknown_and_then_nothing_is_taken() 
     assert (answer.fields or {}).keys() >= {"MSG_REGION", "TRACE_ON"}
     disk.on_call = None
     assert (await client.send("orders", queue_id=0)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await on(MemoryFiles(), flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    goes_on, run = asyncio.Event(), Flusher.run
+
+    async def stalls(flusher: Flusher, work: Callable[[], object]) -> None:
+        await goes_on.wait()
+        await run(flusher, work)
+
+    monkeypatch.setattr(Flusher, "run", stalls)
+    sends = [asyncio.ensure_future(client.send("orders", bytes(1_000_000), queue_id=0)) for _ in range(40)]
+    await asyncio.sleep(1)
+    refused = [send.result().code for send in sends if send.done()]
+    assert refused == [ResponseCode.SYSTEM_BUSY] * 7
+    goes_on.set()
+    codes = Counter([(await send).code for send in sends])
+    assert codes == {ResponseCode.SUCCESS: 33, ResponseCode.SYSTEM_BUSY: 7}
+    assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
     await broker.broker.stop()
 
 
