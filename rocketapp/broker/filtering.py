@@ -43,11 +43,14 @@ def read_filtered(
     max_messages: int,
     max_bytes: int,
     wanted: Filter,
+    trusts: bool = False,
 ) -> ReadResult:
     """What the filter lets through of a queue from `offset` on, as `MessageStore.read` answers."""
     accepts, at, scanned = wanted.sql, offset, 0
     while True:
-        result = store.read(*queue, at, max_messages=max_messages, max_bytes=max_bytes, matches=wanted.tags)
+        result = store.read(
+            *queue, at, max_messages=max_messages, max_bytes=max_bytes, matches=wanted.tags, trusts=trusts
+        )
         if accepts is None or (result.status is not ReadStatus.FOUND and at == offset):
             return result
         records = _accepted(result.body, accepts)

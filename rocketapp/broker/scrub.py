@@ -106,7 +106,7 @@ class Scrub:
             await asyncio.sleep(0)
             most = min(last + 1 - offset, MOST_MESSAGES)
             try:
-                result = store.read(*queue, offset, max_messages=most, max_bytes=MOST_BYTES, trusts=False)
+                result = store.read(*queue, offset, max_messages=most, max_bytes=MOST_BYTES)
             except StoreError:
                 looks += 1
                 await asyncio.sleep(_MENDING)

@@ -114,6 +114,7 @@ class PullProcessor:
             max_messages=max(request.max_messages, 1),
             max_bytes=MOST_BYTES if limit is None or limit <= 0 else min(limit, MOST_BYTES),
             wanted=held.wanted,
+            trusts=True,
         )
         code = _code_of(result.status, request.offset)
         if self.is_master_there is not None and code == ResponseCode.PULL_OFFSET_MOVED:

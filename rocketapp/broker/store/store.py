@@ -287,7 +287,6 @@ class MessageStore:
         """Stop writing for good after an error that leaves the disk in an unknown state."""
         if error.is_unknown and self.problem is None:
             self.problem = f"the store is read-only since: {error.problem}"
-            self._log.distrust(self._log.end)
             self._observe(StoreReadOnly(error.problem))
 
     # Flushing
@@ -365,12 +364,14 @@ class MessageStore:
         max_messages: int,
         max_bytes: int,
         matches: Matches | None = None,
-        trusts: bool = True,
+        trusts: bool = False,
     ) -> ReadResult:
-        """Read for a pull: see `reading.read_queue`. Entries that disagree with the log are made again from it.
+        """Read messages: see `reading.read_queue`. Entries that disagree with the log are made again from it.
 
-        Raises StoreError while that goes on beside the loop.
+        `trusts`: for a pull. What is stored anew gets a CRC of its own, so whoever does that looks at the old one.
+        Raises StoreError while entries are made again beside the loop.
         """
+        trusts = trusts and self.problem is None  # after a failed sync the pages may be in memory only
         queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
         damaged: list[tuple[int, int]] = []
         result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)

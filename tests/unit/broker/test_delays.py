@@ -327,6 +327,16 @@ def test_an_unreadable_delayed_record_costs_itself() -> None:
     assert broker.after(60) == 0
 
 
+def test_a_delayed_record_whose_body_the_disk_has_altered_costs_itself() -> None:
+    disk = Disk()
+    broker = Broker(disk)
+    places = [broker.schedule(record(b"%d" % number), 1) for number in range(3)]
+    broker.schedule(record(b"another level"), 2)
+    disk.open("commitlog/00000000000000000000").write(b"X", places[1].physical + 88)
+    assert broker.after(6) == 4
+    assert bodies(broker.store) == [b"0", b"2", b"another level"]
+
+
 @pytest.mark.parametrize(("number", "harm"), [(0, "zeroed"), (1, "zeroed"), (1, "another entry")])
 def test_a_delayed_message_whose_entry_is_damaged_comes_once_and_on_time(number: int, harm: str) -> None:
     disk = Disk()

@@ -365,6 +365,19 @@ async def test_a_start_reads_no_more_than_a_bounded_part_of_the_log(monkeypatch:
 
 
 @in_virtual_time
+async def test_a_body_that_the_disk_has_altered_costs_itself_before_and_after_it_comes_again() -> None:
+    async with running() as broker:
+        one, log = await member(broker, "a", "b", "c"), broker.files.open("commitlog/" + "0" * 20)
+        assert len(await one.pop()) == 3
+        log.write(b"X", log.read(1 << 16, 0).index(b"a\6orders"))
+        await asyncio.sleep(INVISIBLE + 0.1)
+        log.write(b"X", log.read(1 << 16, 0).index(b"b\x15%RETRY%billing_orders"))
+        await one.ask()  # finds it, and its queue is looked through
+        await asyncio.sleep(1)
+        assert texts(await one.pop()) == ["c"]
+
+
+@in_virtual_time
 async def test_what_was_popped_of_a_deleted_topic_does_not_come_again() -> None:
     async with running() as broker:
         one = await member(broker, "a", "b")
