@@ -144,6 +144,30 @@ async def test_a_reader_that_pauses_pauses_the_writer() -> None:
 
 
 @in_virtual_time
+async def test_a_reader_that_pauses_hears_of_the_end_when_it_reads_on() -> None:
+    near, far = await pair(MemoryNetwork())
+    near.stream.write(b"one")
+    await asyncio.sleep(1)
+    far.stream.pause_reading()
+    near.stream.close()
+    await asyncio.sleep(1)
+    assert far.reasons == []
+    far.stream.resume_reading()
+    await asyncio.sleep(1)
+    assert far.reasons == ["closed by the peer"]
+
+
+@in_virtual_time
+async def test_bytes_that_an_end_has_not_read_before_it_closed_end_the_other_at_once() -> None:
+    near, far = await pair(MemoryNetwork())
+    far.stream.pause_reading()
+    far.stream.write(bytes(WRITE_HIGH_BYTES + 1))
+    near.stream.close()
+    await asyncio.sleep(1)
+    assert far.reasons == ["closed by the peer"]
+
+
+@in_virtual_time
 async def test_an_address_without_a_listener_and_a_taken_one() -> None:
     network = MemoryNetwork()
     assert "refused" in str(await outcome(network.dial(ADDRESS, Recorder(), 3.0)))
