@@ -196,6 +196,29 @@ async def test_keys_are_forgotten_when_their_messages_are_done() -> None:
     await session.mode.callers.stop()
 
 
+@in_virtual_time
+async def test_a_key_is_not_forgotten_while_its_first_message_or_a_later_one_runs() -> None:
+    called: list[int] = []
+
+    def key_of(message: Message) -> Hashable:
+        return {0: "first", 1: "later", 2: "later", 5001: "first", 5002: "later"}.get(message.offset, message.offset)
+
+    async def call(message: Message) -> None:
+        called.append(message.offset)
+        if message.offset in (0, 2):
+            await asyncio.sleep(10)
+
+    session = Session.of_two(call, order_by=key_of)
+    session.pull(0, 1, 2)
+    for first in range(3, 5003, 1000):
+        session.pull(*range(first, min(first + 1000, 5003)))
+        await asyncio.sleep(0.1)
+    assert sorted(called) == [*range(5001)]
+    await asyncio.sleep(10)
+    assert sorted(called[-2:]) == [5001, 5002]
+    await session.mode.callers.stop()
+
+
 async def test_after_a_stop_no_head_starts_that_was_left_behind_a_call_that_hangs() -> None:
     called: list[int] = []
     started, go_on = threading.Event(), threading.Event()

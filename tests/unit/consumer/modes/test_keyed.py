@@ -60,6 +60,9 @@ class Keys:
         self.done[key].append(message.offset)
         return None
 
+    def key_of(self, message: Message) -> str:
+        return message.properties["k"]
+
     def count(self) -> int:
         return sum(map(len, self.done.values()))
 
@@ -204,8 +207,9 @@ async def test_a_key_that_cannot_be_told_makes_a_dead_letter_at_once_with_the_re
     await cluster.stop()
 
 
+@pytest.mark.parametrize("by_method", [False, True])
 @in_virtual_time
-async def test_messages_of_a_key_go_one_by_one_whichever_of_its_handlers_they_are_for() -> None:
+async def test_messages_of_a_key_go_one_by_one_whichever_of_its_handlers_they_are_for(by_method: bool) -> None:
     cluster = FakeCluster()
     await cluster.start()
     (queue,) = cluster.create("topic")
@@ -214,9 +218,8 @@ async def test_messages_of_a_key_go_one_by_one_whichever_of_its_handlers_they_ar
     cluster.send(queue, b"x", TAGS="none")
     keys = Keys(seconds=0.1)
     keys.outcomes = {4: [ValueError()]}
-    member = await cluster.member(
-        consumed_by(*(Handler(subscription(tag, tags=tag, order_by="k"), keys) for tag in ("one", "two")))
-    ).start()
+    declared = [subscription(tag, tags=tag, order_by=keys.key_of if by_method else "k") for tag in ("one", "two")]
+    member = await cluster.member(consumed_by(*(Handler(one, keys) for one in declared))).start()
     await eventually(lambda: keys.count() == 20, 5)
     assert keys.most == 2
     assert keys.attempts(4) == [1, 2]

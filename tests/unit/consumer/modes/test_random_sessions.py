@@ -100,7 +100,7 @@ class Calls:
         if self.starts_no_more:
             self.problems.append(f"{offsets} start when nothing may")
         for offset in offsets:
-            self._look_at_others(name, queue, offset, offsets)
+            self._look_at_others(queue, offset, offsets)
         places = {(queue, offset) for offset in offsets}
         self.running |= places
         try:
@@ -115,11 +115,11 @@ class Calls:
             raise random.choice([*again, ValueError("x")])
         self.done[queue] |= offsets
 
-    def _look_at_others(self, name: str, queue: MessageQueue, offset: int, own: set[int]) -> None:
+    def _look_at_others(self, queue: MessageQueue, offset: int, own: set[int]) -> None:
         """In order, no other message of the line runs, and none before it is to be done yet."""
         if self.order == "concurrent":
             return
-        is_in_line = self._line(name, queue, offset)
+        is_in_line = self._line(queue, offset)
         beside = [at for where, at in self.running if where == queue and at not in own and is_in_line(at)]
         if beside:
             self.problems.append(f"{offset} of {queue} starts beside {beside}")
@@ -128,11 +128,10 @@ class Calls:
             if before:
                 self.problems.append(f"{offset} of {queue} starts before {before}")
 
-    def _line(self, name: str, queue: MessageQueue, offset: int) -> Callable[[int], bool]:
+    def _line(self, queue: MessageQueue, offset: int) -> Callable[[int], bool]:
         tags = self.tags[queue]
-        if self.order == "orderly":
-            return lambda at: tags[at] in self.names
-        return lambda at: tags[at] == name and at % KEYS == offset % KEYS
+        step = KEYS if self.order == "keyed" else 1
+        return lambda at: tags[at] in self.names and at % step == offset % step
 
 
 async def one_session(seed: int, directory: Path) -> list[str]:
