@@ -119,8 +119,9 @@ class KeysOfHandler:
         """
         self._keyless, self._observe, self._subscription = keyless, member.observe, taker.handler.subscription
         order_by: Any = self._subscription.order_by
-        self._function, is_sought = _key_function(order_by), isinstance(order_by, str)
-        self.key_of: Callable[[Message], Hashable] = self._seen if is_sought else self._function
+        self._function = _key_function(order_by)
+        of_ours = self._seen if isinstance(order_by, str) else self._function
+        self.key_of: Callable[[Message], Hashable] = of_ours if taker.handler.runs_here else self._of_others
         """What tells the key of a message."""
         self.may_share: bool = taker.is_plain and taker.caller.goes_with is not taker.caller
         """Heads of its keys may share a run with others."""
@@ -139,6 +140,15 @@ class KeysOfHandler:
             name = str(about.order_by)
             self._observe(OrderKeyMissing(about.group, about.handler_name, about.topic, name, FIRST))
         self.key_of = self._function
+        return key
+
+    def _of_others(self, message: Message) -> Hashable:
+        """Our function may not know what only another member handles: such messages have one key together."""
+        try:
+            key = self._function(message)
+            hash(key)
+        except Exception:
+            return self
         return key
 
 

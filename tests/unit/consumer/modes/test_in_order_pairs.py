@@ -284,3 +284,39 @@ async def test_attempts_of_a_message_that_does_not_come_again_are_forgotten_when
     assert process_queue.commit_offset == 5
     assert delivery.retries.earlier == {9: Failed(9, 1)}
     await mode.callers.stop()
+
+
+@in_virtual_time
+async def test_a_key_that_cannot_be_told_here_makes_no_dead_letter_of_a_message_that_another_member_wants() -> None:
+    running, done, most = set[int](), list[int](), 0
+
+    def key_of(message: Message) -> object:
+        if message.tag != "ours":
+            return {}[message.tag] if message.offset % 2 else []
+        return message.offset
+
+    async def call(message: Message) -> None:
+        nonlocal most
+        if message.tag == "theirs":
+            running.add(message.offset)
+            most = max(most, len(running))
+            await asyncio.sleep(1)
+            running.remove(message.offset)
+        done.append(message.offset)
+
+    class Forwarded:
+        def caller(self, topic: str, message: Message) -> Any:
+            return mode.callers.one(theirs)
+
+    ours, theirs = (
+        Handler(subscription(tag, tags=tag, order_by=key_of), call, runs_here=tag == "ours")
+        for tag in ("ours", "theirs")
+    )
+    mode = in_order(ours, forwarding=Forwarded())
+    process_queue, _ = opened(mode, QUEUE, *(message(at, "theirs" if at % 3 else "ours") for at in range(9)))
+    await asyncio.sleep(0.5)
+    assert done == [0, 3, 6]
+    await asyncio.sleep(10)
+    await mode.callers.stop()
+    assert process_queue.commit_offset == 9
+    assert (done[3:], most, theirs.stats.dead_lettered) == ([1, 2, 4, 5, 7, 8], 1, 0)
