@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Callable
 
 import pytest
 
+from rocketapp.broker.scrub import Scrub
 from rocketapp.broker.store.files import MemoryFiles
-from rocketapp.model.event import RecordDamaged
+from rocketapp.errors import StoreError
+from rocketapp.model.event import RecordDamaged, unobserved
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.turns import Turns
 from tests.unit.broker.asking import Running, running
+from tests.unit.broker.store.stores import config as store_config
+from tests.unit.broker.store.stores import open_store, record
 from tests.unit.scripted import eventually, in_virtual_time
 
 LOG, QUEUE = "commitlog/" + "0" * 20, "consumequeue/orders/0/" + "0" * 20
@@ -134,3 +140,25 @@ def test_the_search_keeps_no_turn_of_the_loop_long(monkeypatch: pytest.MonkeyPat
         await again.broker.stop()
 
     asyncio.run(story())
+
+
+@in_virtual_time
+async def test_a_search_that_could_not_read_a_queue_makes_nothing_trusted() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    for number in range(20):
+        store.append(record(b"body %05d" % number))
+    store.close()
+    store, log = open_store(files), files.open(LOG)
+    log.write(b"\xff", log.read(1 << 16, 0).index(b"body 00019") - 88)
+    store.mend_later = lambda steps: None  # the queue is being made again, and that does not end
+
+    async def run(work: Callable[[], object]) -> None:
+        work()
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(300.0):
+            await Scrub(store, store_config(), observe=unobserved, run=run).run()
+    log.write(b"B", log.read(1 << 16, 0).index(b"body 00003"))
+    with pytest.raises(StoreError):
+        store.read("T", 0, 0, max_messages=5, max_bytes=1 << 18, trusts=True)

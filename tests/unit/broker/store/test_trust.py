@@ -140,6 +140,10 @@ def test_a_sector_within_a_body_that_the_disk_does_not_give_back_is_never_served
     disk.bad = set()
     alter(disk, store, 0)
     assert served(store) == [*without(0), 20], "nothing before it is trusted any more"
+    alter(disk, store, 0)
+    search(store)
+    alter(disk, store, 0)
+    assert served(store) == [*without(), 20], "a search that meets no such sector ends the doubt"
 
 
 STEPS = st.sampled_from(["append", "start", "search", "alter", "head", "read"])
