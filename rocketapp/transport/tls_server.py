@@ -52,11 +52,9 @@ class _EitherStream:
         self._stream, self._tls = stream, tls
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._coded: ssl.SSLObject | None = None
-        self._is_begun = self._is_open = False
+        self._is_begun = self._is_open = self._is_paused = False
         self.peer: str = stream.peer
         self.local: str = stream.local
-        self.pause_reading: Callable[[], None] = stream.pause_reading
-        self.resume_reading: Callable[[], None] = stream.resume_reading
         self.abort: Callable[[], None] = stream.abort
         self.disown: Callable[[], None] = stream.disown
         self._receiver: Receiver = make_receiver(self)
@@ -83,10 +81,10 @@ class _EitherStream:
         self._incoming.write(data)
         read = self._read(self._coded)
         self._send_coded()
-        if self._lost_because:
-            self._stream.close()
         if read:
             self._receiver.received(read)
+        if self._lost_because and not self._is_paused:
+            self._stream.close()
 
     def lost(self, reason: str) -> None:
         self._receiver.lost(self._lost_because or reason)
@@ -106,6 +104,18 @@ class _EitherStream:
             self._stream.abort()
             return
         self._send_coded()
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+        self._stream.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on; where nothing more can come, the stream ends."""
+        self._is_paused = False
+        if self._lost_because:
+            self._stream.close()
+        else:
+            self._stream.resume_reading()
 
     def close(self) -> None:
         if self._coded is not None and self._is_open:

@@ -14,13 +14,14 @@ import pytest
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, ConnectError, ConnectionLostError
-from rocketapp.transport.connection import Connection, Listener
+from rocketapp.transport.connection import Connection, Listener, Serve
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.transport.tls import Tls, make_tls
 from rocketapp.transport.tls_server import server_tls_of
 from rocketapp.wire.command import Command
+from rocketapp.wire.frame import encode
 from tests.unit.certificates import Authority, Issued
-from tests.unit.scripted import outcome
+from tests.unit.scripted import eventually, outcome
 
 
 class Papers:
@@ -41,11 +42,15 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     return Papers(tmp_path_factory.mktemp("papers"))
 
 
+def answer(_: Connection, command: Command) -> Command:
+    return Command.response(command, 0, body=command.body)
+
+
 @asynccontextmanager
-async def serving(config: BrokerConfig, lost: list[str]) -> AsyncIterator[str]:
-    """The address of a server that answers each request with its body."""
+async def serving(config: BrokerConfig, lost: list[str], serve: Serve = answer) -> AsyncIterator[str]:
+    """The address of a server that answers each request, with its body."""
     listener = Listener(
-        serve=lambda _, command: Command.response(command, 0, body=command.body),
+        serve=serve,
         max_frame_bytes=1 << 25,
         on_lost=lambda _, reason: lost.append(reason),
     )
@@ -74,6 +79,27 @@ async def test_one_port_serves_with_tls_and_without_it(papers: Papers) -> None:
         sizes = (0, 10, 300_000, 20_000_000, 1)
         assert await ask(address, papers.trust, *sizes) == list(sizes)
         assert await ask(address, None, *sizes) == list(sizes)
+
+
+async def test_what_arrives_with_the_end_of_tls_is_served_before_the_connection_ends(papers: Papers) -> None:
+    served, lost = list[Command](), list[str]()
+    async with serving(papers.config(), lost, lambda _, command: served.append(command)) as address:
+        reader, writer = await asyncio.open_connection(*address.split(":"))
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        coded = papers.trust.context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        while True:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                coded.do_handshake()
+                break
+            writer.write(outgoing.read())
+            incoming.write(await reader.read(65_536))
+        coded.write(encode(Command(105, flag=2)) * 1_200)
+        with contextlib.suppress(ssl.SSLWantReadError):
+            coded.unwrap()
+        writer.write(outgoing.read())
+        await eventually(lambda: lost)
+        writer.close()
+        assert (len(served), lost) == (1_200, ["closed by the peer"])
 
 
 async def test_older_and_newer_tls_is_spoken_and_what_is_too_old_is_not(papers: Papers) -> None:
