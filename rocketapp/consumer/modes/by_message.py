@@ -231,7 +231,7 @@ class MessageDelivery:
         for taker, message in pairs:
             if taker is not last:
                 last, keys = taker, known.get(id(taker)) or self._keys_in(taker)
-                key_of, places, is_head = keys.key_of, keys.places, starts and keys.may_share
+                key_of, places = keys.key_of, keys.places
             try:
                 key = key_of(message)
                 place = places.get(key)
@@ -245,7 +245,7 @@ class MessageDelivery:
             if line is None:
                 if place is not None and is_unfinished(place):
                     line = self._line_behind(place, heads)
-                elif is_head:
+                elif starts:
                     places[key] = message.offset
                     heads[message.offset] = taker, message
                     continue

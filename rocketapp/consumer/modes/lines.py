@@ -111,7 +111,7 @@ class LineRun(Run):
 class KeysOfHandler:
     """What tells the keys of the messages of one handler in one session."""
 
-    __slots__ = ("_function", "_keyless", "_observe", "_subscription", "key_of", "may_share", "places")
+    __slots__ = ("_function", "_keyless", "_observe", "_subscription", "key_of", "places")
 
     def __init__(self, taker: Taker, places: dict[Hashable, int], keyless: Counter[str], member: Member) -> None:
         """`places`: those of all handlers with the same `order_by`. `keyless`: by handler how many of its first
@@ -123,8 +123,6 @@ class KeysOfHandler:
         of_ours = self._seen if isinstance(order_by, str) else self._function
         self.key_of: Callable[[Message], Hashable] = of_ours if taker.handler.runs_here else self._of_others
         """What tells the key of a message."""
-        self.may_share: bool = taker.is_plain and taker.caller.goes_with is not taker.caller
-        """Heads of its keys may share a run with others."""
         self.places: dict[Hashable, int] = places
         """By key: the number of its line, or the offset of its head, which may be done."""
 

@@ -371,9 +371,10 @@ def two_callers(told: Told) -> tuple[Caller, Caller]:
     return before, after
 
 
+@pytest.mark.parametrize("where", ["runs", "mixed"])
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_a_run_that_comes_as_a_thread_goes_on_to_another_handler_finds_a_call_or_is_told_of_it(
-    is_there: bool,
+    is_there: bool, where: str
 ) -> None:
     class Coming(deque[str]):
         """Another thread looks at a run as soon as it has come, which is just behind a look that found none."""
@@ -387,7 +388,7 @@ async def test_a_run_that_comes_as_a_thread_goes_on_to_another_handler_finds_a_c
 
     told, found = Told(), list[bool]()
     before, after = two_callers(told)
-    before.runs = Coming(["run"] if is_there else [])
+    setattr(before, where, Coming(["run"] if is_there else []))
     assert after.take_after(before)
     assert told.callers == [before] if is_there else found == [True]
 
