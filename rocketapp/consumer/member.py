@@ -264,6 +264,8 @@ class GroupStats:
     def __init__(self, handlers: Iterable[Handler]) -> None:
         self.handlers: tuple[Handler, ...] = tuple(handlers)
         """Each carries its own counters."""
+        self.others: HandlerStats = HandlerStats()
+        """What became here of messages that only other members handle."""
         self.unmatched: Counter[str] = Counter()
         """By topic the messages that no handler subscribes to."""
         self.forwarded: int = 0
@@ -281,6 +283,6 @@ class GroupStats:
         self.unmatched[topic] += count
 
     def total(self) -> HandlerStats:
-        """The sum of all counters."""
-        unmatched = HandlerStats(unmatched=self.unmatched.total())
-        return sum((handler.stats for handler in self.handlers), unmatched)
+        """The sum of all counters. What another member has handled is counted there."""
+        beside = HandlerStats(0, self.others.retried, self.others.dead_lettered, self.unmatched.total())
+        return sum((handler.stats for handler in self.handlers), beside)

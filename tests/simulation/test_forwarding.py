@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.model.outcome import DeadLetter, Pause, Retry
+from rocketapp.model.snapshot import HandlerStats
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.record import Message
 from tests.simulation.stage import scenario
@@ -496,4 +497,29 @@ async def test_in_order_a_session_that_ends_waits_for_what_another_member_runs_a
         fresh = [await stage.sender.send("orders", key, tag="b") for _ in range(2)]
         await stage.until(lambda: fresh[0] in slow.numbers(), 60)
         await stage.until(lambda: fresh[1] in slow.numbers(), 300)
+    await stage.end()
+
+
+@pytest.mark.parametrize("topic", [ORDERS, ORDERLY, KEYED], ids=["concurrent", "orderly", "keyed"])
+@scenario
+async def test_what_a_taker_fails_on_is_counted_once_in_the_group(topic: Topic) -> None:
+    failed = set[int]()
+
+    async def handle(message: Message) -> None:
+        number = number_of(message.body)
+        if number in failed:
+            raise DeadLetter("spoilt")
+        failed.add(number)
+        raise Retry(after=1)
+
+    stage = Groups(topic)
+    await stage.begin()
+    await stage.sender.send("orders", tag="a")
+    members = [await stage.member(orders="a"), await stage.member(orders="b", handle=handle)]
+    await settled(stage)
+    await stage.send_tags("b", 8)
+    await stage.until(lambda: sum(one.consumer.counters.dead_lettered for one in members) >= 8, 120)
+    await settled(stage)
+    total = members[0].consumer.counters + members[1].consumer.counters
+    assert total == HandlerStats(handled=1, retried=8, dead_lettered=8)
     await stage.end()

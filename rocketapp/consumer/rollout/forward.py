@@ -154,7 +154,7 @@ class Forwarding:
             idempotent=False,
             rate=None,
         )
-        return Handler(about, self._forward, runs_here=False)
+        return Handler(about, self._forward, self._member.stats.others, runs_here=False)
 
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""
