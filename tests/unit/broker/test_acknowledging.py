@@ -79,11 +79,8 @@ async def test_a_failed_sync_is_answered_as_unknown_and_then_nothing_is_taken() 
     await broker.broker.stop()
 
 
-@in_virtual_time
-async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    broker = await on(MemoryFiles(), flush="sync")
-    client = await broker.client()
-    await client.send("orders", queue_id=0)
+def stalled(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Let no disk do anything until this is set."""
     goes_on, run = asyncio.Event(), Flusher.run
 
     async def stalls(flusher: Flusher, work: Callable[[], object]) -> None:
@@ -91,6 +88,15 @@ async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypa
         await run(flusher, work)
 
     monkeypatch.setattr(Flusher, "run", stalls)
+    return goes_on
+
+
+@in_virtual_time
+async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await on(MemoryFiles(), flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    goes_on = stalled(monkeypatch)
     sends = [asyncio.ensure_future(client.send("orders", bytes(1_000_000), queue_id=0)) for _ in range(40)]
     await asyncio.sleep(1)
     refused = [send.result().code for send in sends if send.done()]
@@ -99,6 +105,41 @@ async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypa
     codes = Counter([(await send).code for send in sends])
     assert codes == {ResponseCode.SUCCESS: 33, ResponseCode.SYSTEM_BUSY: 7}
     assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_sends_that_wait_for_no_disk_are_taken_however_far_it_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await on(MemoryFiles(), flush="async")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    monkeypatch.setattr("rocketapp.broker.flushing.MOST_UNFLUSHED", 1000)
+    goes_on = stalled(monkeypatch)
+    codes = [(await client.send("orders", bytes(500), queue_id=0)).code for _ in range(5)]
+    assert codes == [ResponseCode.SUCCESS] * 5
+    goes_on.set()
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_a_disk_that_fails_while_it_is_far_behind_is_not_called_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk()
+    broker = await on(disk, flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    monkeypatch.setattr("rocketapp.broker.flushing.MOST_UNFLUSHED", 1000)
+    goes_on = stalled(monkeypatch)
+    sends = [asyncio.ensure_future(client.send("orders", bytes(500), queue_id=0)) for _ in range(2)]
+    await asyncio.sleep(1)
+
+    def fail(number: int, name: str, path: str) -> None:
+        if name == "sync" and path.startswith("commitlog"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    disk.on_call = fail
+    goes_on.set()
+    assert [(await send).code for send in sends] == [ResponseCode.SYSTEM_ERROR] * 2
+    assert (await client.send("orders", queue_id=0)).code == ResponseCode.SERVICE_NOT_AVAILABLE
     await broker.broker.stop()
 
 

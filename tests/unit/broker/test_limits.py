@@ -14,6 +14,7 @@ from rocketapp.broker.processors import pull as pull_module
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.requests.locks import LockBody
 from tests.unit.broker.asking import running
 from tests.unit.scripted import in_virtual_time
 
@@ -52,6 +53,15 @@ async def test_a_configuration_of_a_group_that_is_read_slowly_is_short() -> None
             names = ",".join(f'"a{number}"' for number in range(topics))
             body = f'{{"groupName":"billing","attributes":{{"topics":[{names}]}}}}'.encode()
             assert (await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)).code == code
+
+
+@in_virtual_time
+async def test_a_request_for_locks_may_name_very_many_queues_and_not_any_number() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        for count, code in ((12_000, ResponseCode.SUCCESS), (24_000, ResponseCode.SYSTEM_ERROR)):
+            body = LockBody("billing", "a", [MessageQueue("orders", "broker-a", number) for number in range(count)])
+            assert (await client.ask(RequestCode.LOCK_BATCH_MQ, {}, body.encode())).code == code
 
 
 @in_virtual_time

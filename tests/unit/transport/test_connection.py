@@ -63,6 +63,16 @@ async def test_a_response_with_an_error_code_is_a_response() -> None:
 
 
 @in_virtual_time
+async def test_an_answer_may_have_a_header_that_no_request_may_have() -> None:
+    stream = FakeStream()
+    connection = connection_on(stream)
+    call = connection.start_request(Command(320), timeout=3.0)
+    [request] = commands_in(stream.written[0])
+    connection.received(encode(Command.response(request, 0, fields={"msgId": "7F" * 200_000})))
+    assert len(((await call).fields or {})["msgId"]) == 400_000
+
+
+@in_virtual_time
 async def test_late_and_unknown_responses_are_dropped() -> None:
     stream = FakeStream()
     connection = connection_on(stream)
