@@ -13,14 +13,12 @@ import contextlib
 from typing import NamedTuple
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, read_readable
-from rocketapp.broker.store.stored import blank, is_empty
+from rocketapp.broker.store.stored import UNREADABLE, blank, is_empty
 from rocketapp.errors import ConfigError, StoreError
 
 DIRECTORY, ASIDE = "commitlog", "cut"
 BLANK_BYTES = 8
 """Bytes kept free at the end of a segment for the blank record."""
-UNREADABLE = b"\xff"
-"""What a sector reads as that the disk does not give back: no zeros, which would look like the end of the log."""
 
 _OPEN_SEGMENTS = 32
 _AHEAD_BYTES = 1 << 20

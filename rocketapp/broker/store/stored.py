@@ -27,9 +27,13 @@ from rocketapp.wire.layout import (
 )
 from rocketapp.wire.properties import tag_of
 
+UNREADABLE = b"\xff"
+"""What a sector reads as that the disk does not give back: no zeros, which would look like the end of the log."""
 HEAD_BYTES = 88
 """Bytes before the body of a record with IPv4 hosts. Every record is longer."""
 
+_NO_TEXT = UNREADABLE * 2
+"""Properties that contain it are not what was written there."""
 _HEAD = struct.Struct(">iiiiiqqi44xi")
 _BLANK = struct.Struct(">ii")
 _TIME = struct.Struct(">q")
@@ -167,18 +171,19 @@ def sound_among(
             if magic != MAGIC_V1 or sys_flag & (BORN_IPV6 | STORE_IPV6):
                 stored = parse(data, at, physical, check_body=checks_body)
                 is_sound = stored is not None and stored.topic.encode() == topic
+                properties = at + size - (0 if stored is None else len(stored.raw_properties))
             else:
                 end = at + HEAD_BYTES + length
-                properties = end + len(behind_body)
+                properties = end + len(behind_body) + 2
                 is_sound = (
                     length >= 0
                     and data.startswith(behind_body, end)
-                    and others + length + (data[properties] << 8 | data[properties + 1]) == size <= len(data) - at
+                    and others + length + (data[properties - 2] << 8 | data[properties - 1]) == size <= len(data) - at
                     and (not checks_body or zlib.crc32(data[at + HEAD_BYTES : end]) & 0x7FFFFFFF == crc)
                 )
         except (struct.error, IndexError):
             continue
-        if is_sound:
+        if is_sound and (not checks_body or data.find(_NO_TEXT, properties, at + size) < 0):
             sound.append(entry)
     return sound
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import parse_all
 from rocketapp.model.event import RecordDamaged
+from rocketapp.wire.layout import BORN_IPV6
 from tests.unit.broker.store.disk import Disk, disk_of
 from tests.unit.broker.store.stores import Events, bodies, open_store, record
 from tests.unit.broker.store.test_copying import copy, log_of, slave_store
@@ -122,6 +124,19 @@ def test_nothing_that_begins_before_damage_is_trusted_and_what_follows_it_is() -
     assert served(store, 8) == [number for number in range(8, 21) if number != 15]
 
 
+def test_an_entry_that_leads_far_away_takes_no_trust_from_what_is_stored_later() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    fill(store)
+    alter(files, store, 7, at=0)
+    store.flush()
+    files.open("consumequeue/T/0/" + "0" * 20).write((1 << 40).to_bytes(8, "big"), 7 * 20)
+    assert served(store) == without(7)
+    store.append(record(b"new"))
+    alter(files, store, 20)
+    assert served(store, 20) == [20]
+
+
 def test_what_is_found_while_a_search_goes_on_is_not_trusted_when_it_ends() -> None:
     disk, store = searched()
     store.begin_search()
@@ -144,6 +159,17 @@ def test_a_sector_within_a_body_that_the_disk_does_not_give_back_is_never_served
     search(store)
     alter(disk, store, 0)
     assert served(store) == [*without(), 20], "a search that meets no such sector ends the doubt"
+
+
+@pytest.mark.parametrize("born", [{}, {"sys_flag": BORN_IPV6, "born_host": bytes(16)}])
+def test_a_sector_within_properties_that_the_disk_does_not_give_back_costs_that_message(born: dict[str, Any]) -> None:
+    disk = Disk()
+    store = open_store(disk)
+    fill(store)
+    large = store.append(record(more=b"text\1" + b"v" * 3000 + b"\2")._replace(**born)).physical
+    store.append(record(more=b"text\1" + b"v" * (255 - 25) + b"\2"))
+    disk.bad = {(LOG, large // 512 + 3)}
+    assert served(store) == [*range(20), 21]
 
 
 STEPS = st.sampled_from(["append", "start", "search", "alter", "head", "read"])
