@@ -591,6 +591,7 @@ class MessageStore:
     def keep(self, doomed: Queues) -> None:
         """They are not deleted after all."""
         self._queues.update(doomed)
+        self._log.distrust(self._log.end)  # a search that went on meanwhile has left them out
         self.deleted(doomed)
 
     def deleted(self, doomed: Queues) -> None:

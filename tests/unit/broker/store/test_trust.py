@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from typing import Any
 
 import pytest
@@ -159,6 +160,20 @@ def test_a_sector_within_a_body_that_the_disk_does_not_give_back_is_never_served
     search(store)
     alter(disk, store, 0)
     assert served(store) == [*without(), 20], "a search that meets no such sector ends the doubt"
+
+
+def test_a_topic_that_is_not_deleted_after_all_was_in_no_search() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    fill(store)
+    store.close()
+    store = open_store(files)
+    doomed = store.begin_delete({"T": math.inf})
+    assert store.begin_search() == {}
+    store.end_search()
+    store.keep(doomed)
+    alter(files, store, 7)
+    assert served(store) == without(7)
 
 
 @pytest.mark.parametrize("born", [{}, {"sys_flag": BORN_IPV6, "born_host": bytes(16)}])
