@@ -314,7 +314,7 @@ class PushConsumer:
             about = handler.subscription
             if about.topic in changes:
                 now = limits.changed.get(about.topic, {})
-                concurrency, rate = int(now.get("concurrency", about.concurrency)), now.get("rate", about.rate)
+                concurrency, rate = int(now.get("concurrency", 0)) or None, now.get("rate", about.rate)
                 batch = None if about.batch is None else int(now.get("batch", about.batch))
                 self._modes.callers.pace(handler, concurrency, rate, batch)
         for queue, owned in member.owned.items():

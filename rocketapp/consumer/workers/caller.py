@@ -41,8 +41,8 @@ class Caller:
     def __init__(self, handler: Handler, member: Member, workers: Workers) -> None:
         """`workers`: those that call it."""
         about = handler.subscription
-        self.concurrency: int = about.concurrency
-        """Calls at once without regard to the backlog: as declared, or as it was adjusted."""
+        self.concurrency: int | None = None
+        """Calls at once as it was adjusted; None: as declared, or more as the backlog asks."""
         self.most: int = about.concurrency
         self._free: deque[None] = deque([None] * self.most)
         self._surplus: deque[None] = deque()

@@ -68,8 +68,11 @@ class Callers:
         for caller in self._of.values():
             self._resize(caller)
 
-    def pace(self, handler: Handler, concurrency: int, rate: float | None, batch: int | None) -> None:
-        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call."""
+    def pace(self, handler: Handler, concurrency: int | None, rate: float | None, batch: int | None) -> None:
+        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call.
+
+        `concurrency` None: as declared.
+        """
         caller = self.one(handler)
         caller.concurrency = concurrency
         self._resize(caller)
@@ -79,10 +82,11 @@ class Callers:
             caller.change_rate(rate)
 
     def _resize(self, caller: Caller) -> None:
-        about, most = caller.handler.subscription, caller.concurrency
-        if most == about.concurrency and kind_of(about) is CONCURRENT:  # what an operator has said holds as it is
+        about = caller.handler.subscription
+        most = about.concurrency
+        if kind_of(about) is CONCURRENT:
             most = max(most, min(most * self.times, about.concurrency_most))
-        caller.resize(most)
+        caller.resize(caller.concurrency or most)  # what an operator has said holds as it is
 
     def collect(self) -> None:
         """See to what threads have done since the last time."""

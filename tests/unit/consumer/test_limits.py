@@ -243,13 +243,43 @@ async def test_a_concurrency_that_was_adjusted_holds_however_much_waits() -> Non
     handler = Handler(subscription(concurrency=4, concurrency_most=32), lambda _: None)
     callers = Callers(member_alone([handler]), Threads)
     callers.grow(4)
-    for concurrency, most in [(1, 1), (40, 40), (4, 16)]:
+    for concurrency, most in [(1, 1), (40, 40), (4, 4), (None, 16)]:
         callers.pace(handler, concurrency, None, None)
         assert callers.one(handler).most == most
     callers.pace(handler, 2, None, None)
     callers.grow(8)
     assert callers.one(handler).most == 2
     await callers.stop()
+
+
+@pytest.mark.parametrize(("concurrency", "most"), [(2, 2), (3, 3), (None, 8)])
+@in_virtual_time
+async def test_a_handler_that_is_adjusted_to_what_it_declares_gets_no_more_calls_while_messages_wait(
+    concurrency: int | None, most: int
+) -> None:
+    cluster, running, highest = FakeCluster(), 0, 0
+    await cluster.start()
+    for queue in cluster.create("topic", 8):
+        cluster.send_many(queue, 1000)
+
+    async def slow(message: Message) -> None:
+        nonlocal running, highest
+        running += 1
+        highest = max(highest, running)
+        await asyncio.sleep(2)
+        running -= 1
+
+    config = options(concurrency_most=8, adjust_backlog=300)
+    member = await cluster.member(consumed(slow, concurrency=2, concurrency_most=8), config=config).start()
+    await asyncio.sleep(130)
+    assert highest == 8
+    member.consumer.adjust({"topic": {"concurrency": concurrency}})
+    await asyncio.sleep(10)
+    highest = 0
+    await asyncio.sleep(130)
+    assert highest == most
+    await member.stop(drain_timeout=0.1)
+    await cluster.stop()
 
 
 def test_a_handler_in_threads_gets_more_of_them() -> None:
