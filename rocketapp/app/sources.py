@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rocketapp.app.settings import DEVELOPMENT, TABLES, Settings, checked, fields_of, nearest
+from rocketapp.app.settings import DEVELOPMENT, TABLES, OptionField, Settings, checked, fields_of, nearest
 from rocketapp.errors import ConfigError
 from rocketapp.model.names import group_problem
 
@@ -109,22 +109,17 @@ def _made(
     values: dict[str, dict[str, Any]] = {table: {} for table in known}
     sources: dict[tuple[str, str], str] = {}
     for one in given:
-        if one.table not in known and one.table in skipped:
-            continue
-        value = _checked(one, known)
-        if not one.key:
-            continue
-        values[one.table][one.key] = value
-        sources[one.table, one.key] = one.place
+        if one.table not in known:
+            if one.table in skipped:
+                continue
+            raise one._replace(key="").wrong(f"unknown table [{one.table}]; {nearest(one.table, known)}")
+        if one.key:  # otherwise it is an empty table
+            values[one.table][one.key] = _checked(one, fields_of(known[one.table]))
+            sources[one.table, one.key] = one.place
     return {table: kind(**values[table]) for table, kind in known.items()}, sources
 
 
-def _checked(one: Given, known: Tables) -> Any:
-    if one.table not in known:
-        raise one._replace(key="").wrong(f"unknown table [{one.table}]; {nearest(one.table, known)}")
-    fields = fields_of(known[one.table])
-    if not one.key:
-        return None  # an empty table
+def _checked(one: Given, fields: Mapping[str, OptionField]) -> Any:
     if one.key not in fields:
         raise one.wrong(f"unknown key {one.table}.{one.key}; {nearest(one.key, fields)}")
     try:
