@@ -39,8 +39,8 @@ _MOST_SERVED = 500
 """Requests of one peer that are served in one turn of the loop: a read may bring ten thousand of the smallest."""
 UNSENT_LIMIT_BYTES = 67_108_864
 """A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
-_WRITE_BYTES = 1_048_576
-"""Replies are joined up to about this size."""
+_WRITE_BYTES = 65_536
+"""Replies are joined up to about this size: a peer works on the first ones while the next are read from the log."""
 _SWEEP_GRAIN = 0.01
 """Least seconds between two scans of the deadlines."""
 _CLOSE_TIMEOUT = 1.0
