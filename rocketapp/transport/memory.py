@@ -122,7 +122,7 @@ class MemoryStream:
             self.receiver.received(data)
         if self._inbox and self._reading:
             self.schedule()
-        elif not self._inbox and self._end_of_inbox is not None and (self._reading or self._paused):
+        elif self._end_of_inbox is not None and (self._reading or self._paused):
             # Whoever does not read hears of no end, but of bytes that find nobody any more.
             self.break_off(self._end_of_inbox)
 

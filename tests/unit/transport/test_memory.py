@@ -157,10 +157,12 @@ async def test_a_reader_that_pauses_hears_of_the_end_when_it_reads_on() -> None:
     assert far.reasons == ["closed by the peer"]
 
 
+@pytest.mark.parametrize("unread", [b"", b"more"])
 @in_virtual_time
-async def test_bytes_that_an_end_has_not_read_before_it_closed_end_the_other_at_once() -> None:
+async def test_bytes_that_an_end_has_not_read_before_it_closed_end_the_other_at_once(unread: bytes) -> None:
     near, far = await pair(MemoryNetwork())
     far.stream.pause_reading()
+    near.stream.write(unread)
     far.stream.write(bytes(WRITE_HIGH_BYTES + 1))
     near.stream.close()
     await asyncio.sleep(1)
