@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from rocketapp.errors import ConnectionLostError, FrameTooLargeError, ProtocolError, RequestTimeoutError
 from rocketapp.transport.access import Access
-from rocketapp.transport.stream import Stream
+from rocketapp.transport.stream import WRITE_HIGH_BYTES, Stream
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.frame import FrameReader, encode
@@ -36,7 +36,8 @@ _MOST_HEADER_BYTES = 262_144
 """Of a request: one as long as a frame takes a second to decode. The longest properties of a message fit. Answers may
 be longer: that to a batch names each of its messages."""
 _MOST_SERVED = 500
-"""Requests of one peer that are served in one turn of the loop: a read may bring ten thousand of the smallest."""
+"""Requests of one peer that are served in one turn of the loop: a read may bring ten thousand of the smallest. Nor are
+more than WRITE_HIGH_BYTES of replies made in one turn, however fast the peer reads them."""
 UNSENT_LIMIT_BYTES = 67_108_864
 """A connection whose peer leaves more bytes than this unread is ended; `Listener` limits the sum over all peers."""
 _WRITE_BYTES = 65_536
@@ -106,7 +107,7 @@ class Connection:
         """By their id (Java: opaque). One scan of all deadlines serves many: they share one timer."""
         self._serving = self._paused = False
         self._out: list[bytes] = []
-        self._out_bytes = 0
+        self._out_bytes = self._written = 0
         self._backlog: deque[Command] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -292,10 +293,11 @@ class Connection:
 
     def _serve_backlog(self) -> None:
         """What has arrived; a server goes on in later turns, and while its peer does not read, in `resume`."""
-        self._serving, last = True, len(self._backlog) - _MOST_SERVED
+        backlog, last, most = self._backlog, len(self._backlog) - _MOST_SERVED, self._written + WRITE_HIGH_BYTES
+        self._serving = True
         try:
-            while self._backlog and not (self._is_server and (self._paused or len(self._backlog) <= last)):
-                command = self._backlog.popleft()
+            while backlog and not (self._is_server and (self._paused or len(backlog) <= last or self._written > most)):
+                command = backlog.popleft()
                 if command.flag & _RESPONSE:
                     self._answer(command)
                 else:
@@ -364,6 +366,7 @@ class Connection:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
+        self._written += self._out_bytes
         self._out_bytes = 0
         self._last_written = self._loop.time()
         stream.write(data)

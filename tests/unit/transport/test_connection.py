@@ -258,6 +258,25 @@ async def test_others_have_their_turn_while_a_server_serves_a_read_of_very_many_
 
 
 @in_virtual_time
+async def test_others_have_their_turn_while_a_server_answers_with_very_many_bytes_that_are_read_at_once() -> None:
+    stream, served = FakeStream(), []
+
+    def serve(_: Connection, command: Command) -> Command:
+        served.append(command.opaque)
+        return Command.response(command, 0, body=bytes(100_000))
+
+    connection = connection_on(stream, serve=serve, is_server=True)
+    connection.received(b"".join(encode(Command(11, opaque=number)) for number in range(25)))
+    turns = []
+    while len(served) < 25:
+        turns.append((len(served), len(stream.written), stream.reading))
+        await asyncio.sleep(0)
+    assert turns == [(11, 11, False), (22, 22, False)]
+    assert [command.opaque for command in commands_in(b"".join(stream.written))] == served == list(range(25))
+    assert stream.reading
+
+
+@in_virtual_time
 async def test_replies_that_come_later_in_one_turn_leave_with_one_write() -> None:
     stream = FakeStream()
     waiting: list[Command] = []
