@@ -201,7 +201,6 @@ class Broker:
         table = self.table_of(
             sends,
             SendBackProcessor(core),
-            self._pulls,
             self._held_pops,
             AssignmentProcessor(core, self._saving.modes),
             OffsetProcessor(core, self._answer_held),
@@ -218,7 +217,8 @@ class Broker:
         if self.master is not None or core.store.is_copy:
             replication = ReplicationProcessor(core, self.master, self._flusher, self._log_address)
             table |= self.table_of(replication)
-        return self._flusher.holding(of_slave(table) if core.store.is_copy else table)
+        held = self._flusher.holding(of_slave(table) if core.store.is_copy else table)
+        return held | self.table_of(self._pulls)  # it appends and creates nothing that its answer counts on
 
     def access_table(self, permissions: Permissions) -> dict[int, Served]:
         """The processors that show and change who may do what."""

@@ -108,8 +108,9 @@ class Core:
     error. A restart before that only keeps a free lock for its last owner until it expires."""
     unique_ids: UniqueIds
     save: Callable[[Tell | None], None] = lambda told: None
-    """Writes changed topics and groups soon, once for many changes; all replies wait for it. The argument is called
-    when they are on disk, or with the error: then all changes that were not written are taken back."""
+    """Writes changed topics and groups soon, once for many changes; all replies wait for it, but those to pulls. The
+    argument is called when they are on disk, or with the error: then all changes that were not written are taken back.
+    """
     on_topic_created: Callable[[str], None] = lambda topic: None
     """Called with the name of every new topic."""
     consumers: Consumers = field(default_factory=Consumers)

@@ -3,8 +3,8 @@
 With `flush = "sync"` a reply leaves when everything that its request appended survives a loss of power. While a change
 of topics or groups is not written, no reply leaves that may count on it. That is decided here for all requests alike:
 a reply waits for a position of the log and for a change, replies leave in their order, and one sync serves all that
-wait when it begins. Only a pull or pop that was held is answered past them: without its checkpoint, what it brought is
-handed out again.
+wait when it begins. Pulls are answered past them, and so is a pop that was held: without its checkpoint, what it
+brought is handed out again.
 """
 
 from __future__ import annotations

@@ -122,6 +122,23 @@ async def test_sends_that_wait_for_no_disk_are_taken_however_far_it_is_behind(mo
 
 
 @in_virtual_time
+async def test_a_pull_is_answered_while_new_names_wait_for_a_disk_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await on(MemoryFiles())
+    client = await broker.client()
+    await client.send("orders", b"found", queue_id=0)
+    goes_on = stalled(monkeypatch)
+    created = asyncio.ensure_future(client.send("payments", queue_id=0))
+    found = asyncio.ensure_future(client.messages("orders"))
+    await asyncio.sleep(1)
+    assert found.done()
+    assert not created.done()
+    assert [message.body for message in found.result()] == [b"found"]
+    goes_on.set()
+    assert (await created).code == ResponseCode.SUCCESS
+    await broker.broker.stop()
+
+
+@in_virtual_time
 async def test_a_disk_that_fails_while_it_is_far_behind_is_not_called_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = Disk()
     broker = await on(disk, flush="sync")
