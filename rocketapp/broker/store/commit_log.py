@@ -91,7 +91,7 @@ class CommitLog:
         try:
             return file.read(size, at)
         except OSError:
-            self.distrust(position + 1)
+            self.distrust(position + size)
             return read_readable(file, size, at, UNREADABLE)
 
     def distrust(self, position: int) -> None:

@@ -28,12 +28,12 @@ from rocketapp.wire.layout import (
 from rocketapp.wire.properties import tag_of
 
 UNREADABLE = b"\xff"
-"""What a sector reads as that the disk does not give back: no zeros, which would look like the end of the log."""
+"""What a sector reads as that the disk does not give back: no zeros, which would look like the end of the log, and no
+text, which properties are.
+"""
 HEAD_BYTES = 88
 """Bytes before the body of a record with IPv4 hosts. Every record is longer."""
 
-_NO_TEXT = UNREADABLE * 2
-"""Properties that contain it are not what was written there."""
 _HEAD = struct.Struct(">iiiiiqqi44xi")
 _BLANK = struct.Struct(">ii")
 _TIME = struct.Struct(">q")
@@ -183,7 +183,7 @@ def sound_among(
                 )
         except (struct.error, IndexError):
             continue
-        if is_sound and (not checks_body or data.find(_NO_TEXT, properties, at + size) < 0):
+        if is_sound and (not checks_body or data.find(UNREADABLE, properties, at + size) < 0):
             sound.append(entry)
     return sound
 

@@ -187,6 +187,33 @@ def test_a_sector_within_properties_that_the_disk_does_not_give_back_costs_that_
     assert served(store) == [*range(20), 21]
 
 
+def test_a_sector_that_holds_only_the_last_byte_of_properties_costs_that_message() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    fill(store)
+    size = store.append(record(more=b"text\1value\2")).size
+    last = store.append(record(b"x" * (512 - (store.end_position + size - 1) % 512) + b"hello", more=b"text\1value\2"))
+    behind = last.physical + last.size
+    assert (behind - 1) % 512 == 0
+    disk.bad = {(LOG, (behind - 1) // 512)}
+    assert served(store) == [*range(21)]
+
+
+def test_what_the_disk_does_not_give_back_between_the_messages_of_a_queue_is_not_trusted_when_it_does() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    store.append(record(b"first"))
+    other = store.append(record(bytes(4000), queue_id=1))
+    store.append(record(b"last"))
+    sector = other.physical // 512 + 3
+    disk.bad = {(LOG, sector)}
+    assert served(store) == [0, 1]
+    disk.bad = set()
+    disk.open(LOG).write(b"altered", sector * 512)
+    found = store.read("T", 1, 0, max_messages=32, max_bytes=1 << 18, trusts=True)
+    assert found.count == 0
+
+
 STEPS = st.sampled_from(["append", "start", "search", "alter", "head", "read"])
 
 
