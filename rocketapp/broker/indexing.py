@@ -8,7 +8,7 @@ nothing that is not durable, so that the index never goes behind the end of a lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 
 from rocketapp.broker.store.key_index import Keyed, KeyIndex, keyed
@@ -50,9 +50,7 @@ class Indexing:
     ) -> None:
         self._store, self._index, self._observe = store, index, observe
         self._run, self._log_first = run, log_first
-        self._position = min(index.position, store.recovered_end)
-        self._records: Iterator[Stored] = iter(())
-        self._limit = 0
+        index.position = min(index.position, store.recovered_end)
         self._is_current = False
         """Whether it has all that is stored, but for the last records."""
         self._last: list[Keyed] = []
@@ -63,7 +61,7 @@ class Indexing:
         store.followers.append(self._follow)
 
     def __repr__(self) -> str:
-        behind = 0 if self._is_current else self._store.end_position - self._position
+        behind = 0 if self._is_current else self._store.end_position - self._index.position
         return f"<Indexing {behind} bytes behind, {self._questions} questions>"
 
     async def ask(self) -> None:
@@ -88,12 +86,11 @@ class Indexing:
         """Write what was taken in. Raises OSError; the next call tries again."""
         async with self._saving:
             await self._catch_up()
-            parts, last_ms = self._index.parts(), self._index.last_ms
-            if parts and await self._log_first():
+            steps, last_ms = self._index.saving(), self._index.last_ms
+            if self._index.unsaved and await self._log_first():
                 self._store.indexed(last_ms)  # first: after a kill Apache RocketMQ deletes files that go farther
-                for part in parts:
-                    await self._run(part.save)
-                    part.file.saved(part)
+                for step in steps:
+                    await self._run(step)
                     await asyncio.sleep(0)  # in memory no thread does it
 
     def close(self) -> None:
@@ -105,9 +102,8 @@ class Indexing:
                 left -= self._read_slice()
             if self._store.durable_position >= self._store.end_position:
                 self._store.indexed(self._index.last_ms)
-                for part in self._index.parts():
-                    part.save()
-                    part.file.saved(part)
+                for step in self._index.saving():
+                    step()
         except OSError as error:
             self._observe(LoopFailed("index", str(error)))
         self._index.close()
@@ -133,12 +129,7 @@ class Indexing:
             problem = f"{_MOST_UNSAVED} keys wait for the disk"
         if problem:
             self._is_current = False
-            self._begin_again()
             self._observe(LoopFailed("index", problem))
-
-    def _begin_again(self) -> None:
-        """Read on behind the last record that was taken in."""
-        self._position, self._limit = max(self._position, self._index.position), 0
 
     async def _catch_up(self) -> None:
         """Read what is stored, as far as there is room for its keys. Others have half of the time."""
@@ -152,17 +143,9 @@ class Indexing:
 
     def _read_slice(self) -> int:
         """Take in some records of the log; return how many there were, at least 1."""
-        store = self._store
-        if self._position < store.begin_position:
-            self._position, self._limit = store.begin_position, 0
-        if self._position >= self._limit:
-            self._limit = store.end_position
-            self._records = store.records(self._position, self._limit)
-        try:
-            count = self._index.follow(map(keyed, islice(self._records, _SLICE)))
-        except OSError:
-            self._begin_again()
-            raise
-        self._position = self._index.position if count == _SLICE else self._limit
-        self._is_current = self._position >= store.end_position
+        index, end = self._index, self._store.end_position
+        records = self._store.records(max(index.position, self._store.begin_position), end)
+        count = index.follow(map(keyed, islice(records, _SLICE)))
+        if count < _SLICE:
+            index.position, self._is_current = end, True
         return max(count, 1)

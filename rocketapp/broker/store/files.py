@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import struct
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from socket import socket
 from typing import Protocol
@@ -32,25 +34,20 @@ class File(Protocol):
 
     def read(self, size: int, at: int) -> bytes:
         """The bytes from `at` on: fewer at the end of the file. Bytes that were never written are zero."""
-        ...
 
     def write(self, data: Bytes, at: int) -> None:
         """Write everything. After an OSError none, some or all of it may have been written."""
-        ...
 
     def truncate(self, size: int) -> None:
         """Cut, or extend with zeros that need no disk space."""
-        ...
 
     def size(self) -> int: ...
 
     def send(self, socket: socket, size: int, at: int) -> int:
         """Send bytes from `at` on to a socket, without reading them; return how many were sent, 0 at the file's end."""
-        ...
 
     def sync(self) -> None:
         """Return when everything written survives a loss of power."""
-        ...
 
     def close(self) -> None: ...
 
@@ -60,35 +57,27 @@ class Files(Protocol):
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and writing. `create` makes a missing file and its directories."""
-        ...
 
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; none if it does not exist."""
-        ...
 
     def rename(self, old: str, new: str) -> None:
         """Rename atomically; an existing file is replaced, a missing directory is made."""
-        ...
 
     def remove(self, path: str) -> None:
         """Remove a file or an empty directory, if it exists."""
-        ...
 
     def sync_directory(self, directory: str) -> None:
         """Sync the names that were created, renamed or removed in a directory, and a new directory's own name."""
-        ...
 
     def used(self) -> float:
         """The part of the disk that is used, 0 to 1."""
-        ...
 
     def place(self, path: str) -> str:
         """The name of a file in errors."""
-        ...
 
     def close(self) -> None:
         """Release the directory, so that another broker may open it."""
-        ...
 
 
 def read_whole(files: Files, path: str) -> bytes | None:
@@ -97,10 +86,8 @@ def read_whole(files: Files, path: str) -> bytes | None:
         file = files.open(path)
     except FileNotFoundError:
         return None
-    try:
+    with closing(file):
         return file.read(file.size(), 0)
-    finally:
-        file.close()
 
 
 def read_readable(file: File, size: int, at: int, unreadable: bytes) -> bytes:
@@ -129,13 +116,10 @@ def replace_whole(files: Files, path: str, data: bytes) -> None:
 def write_new(files: Files, path: str, data: bytes) -> str:
     """Write content durably into a new file beside the one that it will replace; return its path."""
     new = path + ".tmp"
-    file = files.open(new, create=True)
-    try:
+    with closing(files.open(new, create=True)) as file:
         file.truncate(0)
         file.write(data, 0)
         file.sync()
-    finally:
-        file.close()
     return new
 
 
@@ -217,13 +201,8 @@ class DirectoryFiles:
 
     def remove(self, path: str) -> None:
         full = self._full(path)
-        try:
-            if full.is_dir():
-                full.rmdir()
-            else:
-                full.unlink()
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            (full.rmdir if full.is_dir() else full.unlink)()
 
     def sync_directory(self, directory: str) -> None:
         full = self._full(directory)
@@ -234,9 +213,8 @@ class DirectoryFiles:
             _sync_directory(full)
 
     def used(self) -> float:
-        disk = os.statvfs(self._root)
-        used = disk.f_blocks - disk.f_bfree
-        return used / max(used + disk.f_bavail, 1)  # what only the administrator may still fill counts as used
+        _, used, free = shutil.disk_usage(self._root)
+        return used / max(used + free, 1)  # what only the administrator may still fill counts as used
 
     def place(self, path: str) -> str:
         return str(self._root / path)
@@ -323,15 +301,10 @@ class _OsFile:
     def write(self, data: Bytes, at: int) -> None:
         try:
             written = os.pwrite(self._fd, data, at)
-            if written != len(data):
-                self._write_rest(memoryview(data), written, at)
+            while written < len(data):  # usually the disk is full, and the next write raises ENOSPC
+                written += os.pwrite(self._fd, memoryview(data)[written:], at + written)
         except OSError as error:
             raise self._named(error) from None
-
-    def _write_rest(self, data: memoryview, written: int, at: int) -> None:
-        # A short write usually means a full disk; the next write raises ENOSPC.
-        while written < len(data):
-            written += os.pwrite(self._fd, data[written:], at + written)
 
     def truncate(self, size: int) -> None:
         try:
@@ -362,7 +335,7 @@ class MemoryFiles:
     """A directory in memory, which counts as full at `most_bytes`. Zeros at the end of a file need no memory."""
 
     def __init__(self, most_bytes: int = 1 << 40) -> None:
-        self._contents: dict[str, _Content] = {}
+        self._contents: dict[str, _MemoryFile] = {}
         self._most_bytes = most_bytes
 
     def __repr__(self) -> str:
@@ -373,8 +346,8 @@ class MemoryFiles:
         if content is None:
             if not create:
                 raise FileNotFoundError(path)
-            content = self._contents[path] = _Content()
-        return _MemoryFile(content)
+            content = self._contents[path] = _MemoryFile()
+        return content
 
     def names(self, directory: str) -> list[str]:
         start = f"{directory}/" if directory else ""
@@ -412,49 +385,38 @@ class MemoryFiles:
         return other
 
 
-class _Content:
-    """Bytes up to the last written one; zeros from there to `size`."""
+class _MemoryFile:
+    """Bytes up to the last written one, and zeros from there to the size. Who closes it takes it from nobody else."""
 
-    __slots__ = ("data", "size")
+    __slots__ = ("_size", "data")
 
     def __init__(self) -> None:
         self.data = bytearray()
-        self.size = 0
+        self._size = 0
 
-    def clone(self) -> _Content:
-        other = _Content()
-        other.data, other.size = bytearray(self.data), self.size
+    def clone(self) -> _MemoryFile:
+        other = _MemoryFile()
+        other.data, other._size = bytearray(self.data), self._size
         return other
 
-
-class _MemoryFile:
-    """One open file. Closing it does not affect other open files of the same content."""
-
-    __slots__ = ("_content",)
-
-    def __init__(self, content: _Content) -> None:
-        self._content = content
-
     def read(self, size: int, at: int) -> bytes:
-        content = self._content
-        with memoryview(content.data) as view:
+        with memoryview(self.data) as view:
             data = bytes(view[at : at + size])
-        missing = min(at + size, content.size) - at - len(data)
+        missing = min(at + size, self._size) - at - len(data)
         return data + bytes(missing) if missing > 0 else data
 
     def write(self, data: Bytes, at: int) -> None:
-        content = self._content
-        if len(content.data) < at:
-            content.data.extend(bytes(at - len(content.data)))
-        content.data[at : at + len(data)] = data
-        content.size = max(content.size, at + len(data))
+        if len(self.data) < at:
+            self.data.extend(bytes(at - len(self.data)))
+        self.data[at : at + len(data)] = data
+        self._size = max(self._size, at + len(data))
 
     def truncate(self, size: int) -> None:
-        del self._content.data[size:]
-        self._content.size = size
+        del self.data[size:]
+        self._size = size
 
     def size(self) -> int:
-        return self._content.size
+        return self._size
 
     def send(self, socket: socket, size: int, at: int) -> int:
         return socket.send(self.read(size, at))

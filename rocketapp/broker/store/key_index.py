@@ -16,8 +16,9 @@ import struct
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import lru_cache, partial
+from itertools import chain
 from operator import itemgetter, mul
-from typing import NamedTuple
 
 from rocketapp.broker.store.files import File, Files, read_readable
 from rocketapp.broker.store.stored import Stored
@@ -29,7 +30,7 @@ DIRECTORY = "index"
 _HEADER, _SLOT, _ITEM = struct.Struct(">qqqqii"), struct.Struct(">i"), struct.Struct(">iqii")
 """First and last store time and position, used slots, items; of an item: hash, position, seconds, the one before."""
 _BEFORE_AT = 16
-_PART_BYTES = 32_768 * _ITEM.size
+_PART = 32_768
 """Items that are saved at once, which need some MB meanwhile."""
 _NEAR = 4096
 """Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
@@ -47,52 +48,25 @@ class KeyHash:
     """The hash of `topic#key`, as Java makes it. That of its beginning is kept, which saves most of the time."""
 
     def __init__(self) -> None:
-        self._heads: dict[tuple[str, bytes], int] = {}
+        self._of_topic: Callable[[str], int] = lru_cache(_MOST_HEADS)(lambda topic: string_hash(f"{topic}#"))
+        self._begun: Callable[[str, bytes], int] = lru_cache(_MOST_HEADS)(self._begin)
 
     def of(self, topic: str, key: bytes) -> int:
-        if key.isascii():
-            head, tail = key[:-_TAIL], key[: -_TAIL - 1 : -1]
-            begun = self._heads.get((topic, head))
-            if begun is None:
-                begun = self._begin(topic, head)
-            total = begun * _POWERS[len(tail)] + sum(map(mul, tail, _POWERS))
-            total = (total + 0x8000_0000 & 0xFFFF_FFFF) - 0x8000_0000
+        if len(key) < len(_POWERS) and key.isascii():  # longer ones would fill the memory
+            tail = key[: -_TAIL - 1 : -1]
+            total: int = self._begun(topic, key[:-_TAIL]) * _POWERS[len(tail)] + sum(map(mul, tail, _POWERS))
         else:
             total = string_hash(f"{topic}#{key.decode('utf-8', 'replace')}")
-        return abs(total) if total != -0x8000_0000 else 0
+        total &= 0xFFFF_FFFF
+        return total if total < 0x8000_0000 else 0x1_0000_0000 - total & 0x7FFF_FFFF
 
     def _begin(self, topic: str, head: bytes) -> int:
-        if len(head) >= len(_POWERS):  # such keys would fill the memory
-            return string_hash(f"{topic}#{head.decode()}")
-        if not head:
-            begun = string_hash(f"{topic}#")
-        else:
-            of_topic = self._heads.get((topic, b""))
-            of_topic = self._begin(topic, b"") if of_topic is None else of_topic
-            begun = of_topic * _POWERS[len(head)] + sum(map(mul, reversed(head), _POWERS)) & 0xFFFF_FFFF
-        if len(self._heads) >= _MOST_HEADS:
-            self._heads.clear()
-        self._heads[topic, head] = begun
-        return begun
-
-
-class Unsaved(NamedTuple):
-    """Items of one file that are to be saved, and what its header says then."""
-
-    file: IndexFile
-    items: bytearray
-    first_ms: int
-    last_ms: int
-    first: int
-    last: int
-
-    def save(self) -> None:
-        """Any thread may call it. After an OSError it can be called again."""
-        self.file.save(self)
+        total: int = self._of_topic(topic) * _POWERS[len(head)] + sum(map(mul, reversed(head), _POWERS))
+        return total & 0xFFFF_FFFF
 
 
 class IndexFile:
-    """One file. Items that were put are in memory until they are `saved`."""
+    """One file. Items that were put are in memory until they are saved."""
 
     def __init__(self, files: Files, name: str, slots: int, items: int, *, create: bool = False) -> None:
         self.name: str = name
@@ -147,18 +121,20 @@ class IndexFile:
         self.room -= 1
         self.last_ms, self.last = stored_ms, physical
 
-    def parts(self) -> Iterator[Unsaved]:
-        """What was put until now, to be saved in this order; pass each to `saved` when it is."""
-        end = len(self._put)
-        for at in range(0, end, _PART_BYTES):
-            items = self._put[at : at + _PART_BYTES]
+    def saving(self, unsaved: int, last_ms: int) -> Iterator[Callable[[], None]]:
+        """Save so many items, the last of which has this store time: see `KeyIndex.saving`."""
+        while unsaved:
+            count = min(unsaved, _PART)
+            items = self._put[: count * _ITEM.size]
             _, last, seconds, _ = _ITEM.unpack_from(items, len(items) - _ITEM.size)
-            last_ms = self.first_ms + seconds * 1000 if at + _PART_BYTES < end else self.last_ms
-            yield Unsaved(self, items, self.first_ms, last_ms, self.first, last)
+            until_ms = last_ms if count == unsaved else self.first_ms + seconds * 1000
+            yield partial(self._save, items, (self.first_ms, until_ms, self.first, last))
+            self._count += count
+            del self._put[: len(items)], self._hashes[:count]
+            unsaved -= count
 
-    def save(self, part: Unsaved) -> None:
-        """Any thread may call it."""
-        file, items, first = self._file, part.items, self._count
+    def _save(self, items: bytearray, header: tuple[int, int, int, int]) -> None:
+        file, first = self._file, self._count
         slots = [key_hash % self._slots for key_hash, _, _, _ in _ITEM.iter_unpack(items)]
         newest = self._counted_of(sorted(set(slots)))
         used = self._used + sum(not item for item in newest.values())
@@ -173,15 +149,10 @@ class IndexFile:
         self._write_slots(newest)
         file.sync()
         count = first + len(slots)
-        file.write(_HEADER.pack(*part[2:], used, count), 0)
+        file.write(_HEADER.pack(*header, used, count), 0)
         if count >= self._items:
             file.sync()  # before the file after it counts anything
         self._used = used
-
-    def saved(self, part: Unsaved) -> None:
-        self._count += len(part.items) // _ITEM.size
-        del self._put[: len(part.items)]
-        del self._hashes[: len(part.items) // _ITEM.size]
 
     def close(self) -> None:
         self._file.close()
@@ -313,9 +284,9 @@ class KeyIndex:
             count += 1
         return count
 
-    def parts(self) -> list[Unsaved]:
-        """What was put until now, to be saved in this order, and then passed to `saved`."""
-        return [part for file in self._opened for part in file.parts()]
+    def saving(self) -> Iterator[Callable[[], None]]:
+        """Save what was put until now, in steps that any thread may run. After an OSError none follows."""
+        return chain.from_iterable([file.saving(file.unsaved, file.last_ms) for file in self._opened])
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Positions of messages that may have this key and time, the newest first. It ends after many that have not."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from rocketapp.errors import ProtocolError
@@ -37,7 +38,7 @@ HEAD_BYTES = 88
 _HEAD = struct.Struct(">iiiiiqqi44xi")
 _BLANK = struct.Struct(">ii")
 _TIME = struct.Struct(">q")
-_MANY_TAGS = 4096
+_MANY_TAGS = 2048
 _MAGICS = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK))
 
 
@@ -192,17 +193,10 @@ class TagsCodes:
     """The third number of a consume-queue entry: the hash of the tag, or the time when a delayed message is due."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, int] = {}
+        self._code = lru_cache(_MANY_TAGS)(lambda tag: tags_code(tag.decode("utf-8", "replace")))
 
     def of(self, topic: str, queue_id: int, raw_properties: bytes, stored_ms: int) -> int:
         if topic == SCHEDULE_TOPIC and queue_id < len(DELAY_SECONDS):
             return stored_ms + DELAY_SECONDS[queue_id] * 1000
         tag = tag_of(raw_properties)
-        if tag is None:
-            return 0
-        code = self._known.get(tag)
-        if code is None:
-            if len(self._known) >= _MANY_TAGS:
-                self._known.clear()
-            code = self._known[tag] = tags_code(tag.decode("utf-8", "replace"))
-        return code
+        return 0 if tag is None else self._code(tag)

@@ -79,7 +79,7 @@ async def test_the_oldest_of_many_is_found_after_a_restart_and_after_a_kill() ->
 async def test_keys_that_are_written_in_many_parts_are_all_found_after_a_stop_and_a_kill(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(key_index, "_PART_BYTES", 140)  # of seven
+    monkeypatch.setattr(key_index, "_PART", 7)
     async with running() as broker:
         for is_killed in (False, True):
             client = await broker.client()

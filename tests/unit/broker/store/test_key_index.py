@@ -40,9 +40,8 @@ def take(index: KeyIndex, records: list[Stored]) -> None:
 
 
 def save(index: KeyIndex) -> None:
-    for part in index.parts():
-        part.save()
-        part.file.saved(part)
+    for step in index.saving():
+        step()
 
 
 @given(st.text(min_size=1, max_size=20), st.text(max_size=200))
@@ -88,11 +87,11 @@ def test_what_was_put_is_found_before_it_is_saved_meanwhile_and_then() -> None:
     save(index)
     take(index, [stored(number, "all") for number in range(3, 6)])
     assert numbers(index, "all") == [5, 4, 3, 2, 1, 0]
-    (part,) = index.parts()
-    part.save()
+    steps = index.saving()
+    next(steps)()
     take(index, [stored(6, "all")])
     assert numbers(index, "all") == [6, 5, 4, 3, 2, 1, 0]
-    part.file.saved(part)
+    assert next(steps, None) is None
     assert numbers(index, "all") == [6, 5, 4, 3, 2, 1, 0]
     assert index.unsaved == 2
     save(index)
@@ -188,9 +187,8 @@ def test_a_call_that_fails_once_costs_no_key_also_when_the_power_goes_later(fail
 def test_a_file_that_is_not_saved_stays_although_the_log_begins_behind_it() -> None:
     index = index_of(MemoryFiles())
     take(index, [stored(number) for number in range(20)])
-    parts = index.parts()
+    steps = index.saving()
     assert index.begin_at(1 << 40) == []
-    for part in parts:
-        part.save()
-        part.file.saved(part)
+    for step in steps:
+        step()
     assert len(index.begin_at(1 << 40)) == 2
