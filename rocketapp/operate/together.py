@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, Metric
+from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric
 from rocketapp.plugins.counts import CallKey, Counts, Histogram
 
 Durations = tuple[tuple[CallKey, tuple[tuple[int, ...], float, int]], ...]
@@ -59,12 +59,13 @@ def counters_of(snapshot: AppSnapshot) -> AppSnapshot:
 
 
 def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
-    handlers: dict[tuple[str, str], HandlerStats] = {}
+    handlers: dict[tuple[str, str], HandlerSnapshot] = {}
     unmatched: Counter[str] = Counter()
     for part in parts:
         for one in part.handlers:
-            key = one.name, one.topic
-            handlers[key] = handlers.get(key, HandlerStats()) + one.stats
+            known = handlers.get((one.name, one.topic))
+            both = one if known is None else replace(one, stats=known.stats + one.stats, slow=known.slow + one.slow)
+            handlers[one.name, one.topic] = both
         unmatched.update(part.unmatched)
     return GroupSnapshot(
         group=parts[0].group,
@@ -72,9 +73,7 @@ def _group(parts: Sequence[GroupSnapshot]) -> GroupSnapshot:
         client_id="",
         members=max(part.members for part in parts),
         pulls=sum(part.pulls for part in parts),
-        handlers=tuple(
-            HandlerSnapshot(name=name, topic=topic, stats=stats) for (name, topic), stats in handlers.items()
-        ),
+        handlers=tuple(handlers.values()),
         unmatched=dict(unmatched),
         queues=tuple(sorted((queue for part in parts for queue in part.queues), key=lambda one: one.queue)),
         unassigned=next((part.unassigned for part in parts if part.unassigned), ""),

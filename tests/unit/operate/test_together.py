@@ -16,11 +16,11 @@ def rows(written: float, pending: float) -> tuple[Metric, Metric]:
 
 
 def test_counters_are_added_and_queues_stand_side_by_side() -> None:
-    first = snapshot_of(queue_at(10, queue_id=1), handled=3, metrics=rows(5, 1))
-    second = snapshot_of(queue_at(20, queue_id=0), handled=4, metrics=rows(6, 2))
+    first = snapshot_of(queue_at(10, queue_id=1), handled=3, slow=1, metrics=rows(5, 1))
+    second = snapshot_of(queue_at(20, queue_id=0), handled=4, slow=2, metrics=rows(6, 2))
     app = together([first, second])
     (group,) = app.groups
-    assert group.handlers[0].stats.handled == 7
+    assert [(one.name, one.stats.handled, one.slow) for one in group.handlers] == [("app:settle", 7, 3)]
     assert (group.pulls, group.unmatched, group.members) == (6, {"orders": 2}, 2)
     assert [one.queue.queue_id for one in group.queues] == [0, 1]
     assert [dict(metric.samples[0][0]) | {"n": metric.samples[0][1]} for metric in app.metrics] == [

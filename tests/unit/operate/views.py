@@ -39,12 +39,13 @@ def snapshot_of(
     *queues: QueueSnapshot,
     handled: int = 0,
     dropped: int = 0,
+    slow: int = 0,
     topic: str = "orders",
     metrics: Sequence[Metric] = (),
     paused: Mapping[str, str] | None = None,
 ) -> AppSnapshot:
     stats = HandlerStats(handled=handled, retried=1, dropped=dropped)
-    handler = HandlerSnapshot(name="app:settle", topic=topic, stats=stats)
+    handler = HandlerSnapshot(name="app:settle", topic=topic, stats=stats, slow=slow)
     group = GroupSnapshot(
         group="shop",
         cluster="",
