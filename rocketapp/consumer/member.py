@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -32,6 +32,7 @@ from rocketapp.wire.requests.assignment import ALL_QUEUES
 if TYPE_CHECKING:
     from rocketapp.state.pop_queue import PopQueue
 
+OTHERS = "a handler of another member"
 TRY_AGAIN = 1.0
 """Seconds until a session that could not begin is tried again."""
 
@@ -264,8 +265,8 @@ class GroupStats:
     def __init__(self, handlers: Iterable[Handler]) -> None:
         self.handlers: tuple[Handler, ...] = tuple(handlers)
         """Each carries its own counters."""
-        self.others: HandlerStats = HandlerStats()
-        """What became here of messages that only other members handle."""
+        self.others: defaultdict[str, HandlerStats] = defaultdict(HandlerStats)
+        """By topic what became here of messages that only other members handle."""
         self.unmatched: Counter[str] = Counter()
         """By topic the messages that no handler subscribes to."""
         self.forwarded: int = 0
@@ -282,7 +283,14 @@ class GroupStats:
         """`count` messages of this topic were finished because no handler subscribes to their tag."""
         self.unmatched[topic] += count
 
+    def each(self) -> Iterator[tuple[str, str, HandlerStats]]:
+        """By handler its name, topic and counters now. What another member has handled is counted there."""
+        for handler in self.handlers:
+            yield handler.name, handler.subscription.topic, replace(handler.stats)
+        for topic, stats in self.others.items():
+            if stats.retried or stats.dead_lettered:
+                yield OTHERS, topic, replace(stats, handled=0)
+
     def total(self) -> HandlerStats:
-        """The sum of all counters. What another member has handled is counted there."""
-        beside = HandlerStats(0, self.others.retried, self.others.dead_lettered, self.unmatched.total())
-        return sum((handler.stats for handler in self.handlers), beside)
+        """The sum of all counters."""
+        return sum((stats for *_, stats in self.each()), HandlerStats(unmatched=self.unmatched.total()))

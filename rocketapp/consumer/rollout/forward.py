@@ -28,7 +28,7 @@ from weakref import WeakValueDictionary
 from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.member import Member
+from rocketapp.consumer.member import OTHERS, Member
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
@@ -68,7 +68,6 @@ _SOURCE = "forward"
 """Source of the reasons of messages that wait for another member."""
 _TELL_AFTER = 5.0
 """Seconds after which it is said that messages wait for another member."""
-NAME = "a handler of another member"
 QUICK = 0.02
 """Seconds in which a call may end whose end is the first answer: a broker waits in one of its few threads."""
 _AGAIN = 1.0
@@ -149,12 +148,12 @@ class Forwarding:
             concurrency_most=0,
             timeout=None,
             is_async=True,
-            handler_name=NAME,
+            handler_name=OTHERS,
             retry=None,
             idempotent=False,
             rate=None,
         )
-        return Handler(about, self._forward, self._member.stats.others, runs_here=False)
+        return Handler(about, self._forward, self._member.stats.others[topic], runs_here=False)
 
     async def _forward(self, message: Message) -> None:
         """Return when a member has done the message, or when none wants it any more."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 
 from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.handler import messages_of
@@ -155,8 +155,7 @@ class Figures:
     def _counts(self) -> dict[str, GrowthCounts]:
         stats = self._member.stats
         found = {topic: GrowthCounts(pulled=pulled) for topic, pulled in stats.pulled.items()}
-        for handler in stats.handlers:
-            topic, of_handler = handler.subscription.topic, handler.stats
+        for _, topic, of_handler in stats.each():
             known = found.get(topic, GrowthCounts())
             failed = of_handler.retried + of_handler.dead_lettered + of_handler.dropped
             found[topic] = GrowthCounts(known.pulled, known.handled + of_handler.handled, known.failed + failed)
@@ -190,13 +189,8 @@ class Figures:
             members=len(rebalancer.members),
             pulls=member.stats.pulls,
             handlers=tuple(
-                HandlerSnapshot(
-                    name=each.name,
-                    topic=each.subscription.topic,
-                    stats=replace(each.stats),
-                    slow=self._slow_calls.counts[each.name],
-                )
-                for each in member.stats.handlers
+                HandlerSnapshot(name=name, topic=topic, stats=stats, slow=self._slow_calls.counts[name])
+                for name, topic, stats in member.stats.each()
             ),
             unmatched=dict(member.stats.unmatched),
             roll_out=self._check.text,
