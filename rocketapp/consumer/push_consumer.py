@@ -14,7 +14,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
 from rocketapp.client.calls.clients import check_subscription
 from rocketapp.consumer.handler import ConsumedTopic
@@ -93,7 +92,6 @@ class PushConsumer:
         self._expected_members = 1 if member.broadcast else expected_members
         self._loop = asyncio.get_running_loop()
         self._watched: list[str] = []
-        self._rebalancing: asyncio.Task[Any] | None = None
 
         self._commits = commits = Commits(member, offsets_of(member, offset_store))
         self._redelivery = Redelivery(member, sender)
@@ -244,7 +242,7 @@ class PushConsumer:
         await self._check.agreed()
         await self._rebalancer.rebalance()
         # Before anything else is asked for: a broker may not answer for seconds, and members join meanwhile.
-        self._rebalancing = self._tasks.start(self._rebalancer.run(), f"rebalance {self._member.name}")
+        self._tasks.start(self._rebalancer.run(), f"rebalance {self._member.name}")
         # An assignment asks by itself when its broker is reached.
         pulled = [queue for queue, each in self._member.owned.items() if each.popped is None]
         reached = [queue for queue in pulled if self._member.brokers.is_connected(queue.broker_name)]
@@ -271,13 +269,9 @@ class PushConsumer:
         self._taking.stop()
         is_clean = await self._rebalancer.give_back_all(cut, drain_timeout)
         await self._taking.told(cut)
-        if self._rebalancing is not None:
-            self._rebalancing.cancel()
         self._stopping.stop()
         await self._modes.callers.stop()
-        await self._redelivery.stop()
-        await self._commits.stop()
-        await self._leases.stop()
+        # What waits to be sent back was not committed: the queue's next owner gets it again. Locks left expire.
         await self._tasks.close()
         self._commits.store.close()
         self._figures.look()

@@ -24,7 +24,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.fencing import Fencing
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
-from rocketapp.tasks import Tasks, is_set_by
+from rocketapp.tasks import is_set_by
 from rocketapp.wire.record import Message
 
 _PATIENCE = 1.0
@@ -113,7 +113,6 @@ class Commits:
         self._member, now = member, asyncio.get_running_loop().time()
         self.fencing: Fencing = Fencing(now)
         """Which queues are certainly still ours."""
-        self._tasks = Tasks(member.observe)
         self._committers: dict[str, Committer] = {}
 
     def __repr__(self) -> str:
@@ -126,7 +125,7 @@ class Commits:
             committer = self._committers[broker_name] = Committer(
                 self._member, broker_name, store=self.store, fencing=self.fencing
             )
-            self._tasks.start(committer.run(), f"commit {self._member.name} at {broker_name}")
+            self._member.tasks.start(committer.run(), f"commit {self._member.name} at {broker_name}")
         return committer
 
     def confirmed(self, queue: MessageQueue) -> int | None:
@@ -160,10 +159,6 @@ class Commits:
         """Whether no other member committed while its lock was uncertain; None: its broker does not answer."""
         session = self._session(queue)
         return True if session is None else await self.of(queue.broker_name).verify(session)
-
-    async def stop(self) -> None:
-        """End the regular rounds of commits."""
-        await self._tasks.close()
 
 
 class Committer:

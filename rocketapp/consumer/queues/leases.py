@@ -16,7 +16,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import LIVES, Lease
-from rocketapp.tasks import Tasks, is_set_by, until
+from rocketapp.tasks import is_set_by, until
 
 _ASK_AGAIN = 0.5
 """Seconds until a lock that was not granted, or not answered for, is asked for again."""
@@ -83,7 +83,6 @@ class Leases:
     def __init__(self, member: Member, commits: Commits) -> None:
         """`commits` are asked before a lock that was uncertain is used again."""
         self._member, self._commits = member, commits
-        self._tasks = Tasks(member.observe)
         self._keepers: dict[str, _Keeper] = {}
 
     def __repr__(self) -> str:
@@ -99,7 +98,7 @@ class Leases:
         keeper = self._keepers.get(queue.broker_name)
         if keeper is None:
             keeper = self._keepers[queue.broker_name] = _Keeper(queue.broker_name, self._member, self._commits)
-            self._tasks.start(keeper.run(), f"locks of {queue.broker_name}")
+            self._member.tasks.start(keeper.run(), f"locks of {queue.broker_name}")
         config = self._member.config
         lock = Lock(queue, Lease(lasts=config.lock_lease, renew_interval=config.lock_renew_interval), keeper)
         keeper.want(lock)
@@ -114,10 +113,6 @@ class Leases:
         """This broker is reached again: ask for all of its locks before anything else."""
         if keeper := self._keepers.get(broker_name):
             keeper.ask_now()
-
-    async def stop(self) -> None:
-        """Renew nothing more: what is still locked expires."""
-        await self._tasks.close()
 
 
 class _Keeper:

@@ -32,7 +32,7 @@ from rocketapp.model.event import DrainCut, LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import sorted_queues
 from rocketapp.state.rebalance import GracePeriods, is_left_out, share
-from rocketapp.tasks import Tasks, is_set_by, repeat, until
+from rocketapp.tasks import is_set_by, repeat, until
 from rocketapp.wire.record import Message
 
 _CLOCK_INTERVAL = 0.25
@@ -82,9 +82,8 @@ class Rebalancer:
         self._commits, self._fencing = starts.commits, starts.commits.fencing
         self._allocation = member.allocation
         self._loop = asyncio.get_running_loop()
-        self._tasks = Tasks(member.observe)
         self._news = asyncio.Event()
-        self._lists = MemberLists(member, self._tasks, self._news)
+        self._lists = MemberLists(member, self._news)
         self._members: dict[str, frozenset[str]] = {}
         self.problem: str = ""
         """Why the last rebalance could not decide on a topic; empty when it could, and when it was only too early."""
@@ -92,8 +91,6 @@ class Rebalancer:
         self._stopped = False
         self._running: dict[MessageQueue, asyncio.Task[None]] = {}
         self._owned = member.owned
-        self._of_topic: dict[str, dict[MessageQueue, Owned]] = {}
-        """What is owned, by topic: with 1,000 topics, each decision would otherwise look at the queues of all."""
         self.wanted: dict[str, frozenset[MessageQueue]] = {}
         """By topic the queues that are ours by the last list of members."""
         self.is_complete: bool = False
@@ -231,12 +228,14 @@ class Rebalancer:
     def _apply(
         self, topic: str, mine: frozenset[MessageQueue], there: frozenset[MessageQueue], *, is_alone: bool
     ) -> None:
-        self.wanted[topic] = mine
+        # Only these can be owned and not be given back: with 1,000 topics, nobody looks at the queues of all for one.
+        before, self.wanted[topic] = self.wanted.get(topic, frozenset[MessageQueue]()), mine
         if self._stopped:
-            for queue in there & self._of_topic.get(topic, {}).keys() - mine:
-                self._owned[queue].is_of_another()
+            for queue in there - mine:
+                if (owned := self._owned.get(queue)) is not None:
+                    owned.is_of_another()
             return
-        active = [queue for queue, each in self._of_topic.get(topic, {}).items() if not each.is_ending]
+        active = [queue for queue in before if queue in self._owned and not self._owned[queue].is_ending]
         for queue in active:
             self._owned[queue].look_at_pulls()
         for queue in sorted_queues(set(active) - mine):
@@ -252,8 +251,7 @@ class Rebalancer:
 
     def _acquire(self, queue: MessageQueue, *, is_handed_over: bool) -> None:
         assignment = self._owned[queue] = self._new(queue, is_handed_over=is_handed_over)
-        self._of_topic.setdefault(queue.topic, {})[queue] = assignment
-        task = self._running[queue] = self._tasks.start(assignment.run(), f"queue {queue}")
+        task = self._running[queue] = self._member.tasks.start(assignment.run(), f"queue {queue}")
         task.add_done_callback(lambda _: self._given_back(queue))
 
     def _new(self, queue: MessageQueue, *, is_handed_over: bool) -> Owned:
@@ -267,7 +265,7 @@ class Rebalancer:
         return PopAssignment(queue, mode, starts=starts, flow_control=flow_control)
 
     def _given_back(self, queue: MessageQueue) -> None:
-        del self._owned[queue], self._of_topic[queue.topic][queue], self._running[queue]
+        del self._owned[queue], self._running[queue]
         if queue in self.wanted.get(queue.topic, ()):
             self.wake()
 
@@ -283,17 +281,16 @@ class Rebalancer:
         assignments = list(self._owned.values())
         for assignment in assignments:
             assignment.end()
-        for topic in self._of_topic:
+        for topic in list(self.wanted):
             route = self._member.client.routes.get(topic)
             there = frozenset[MessageQueue]() if route is None else frozenset(route.readable_queues(topic))
             self._apply(topic, self.wanted.get(topic, frozenset()), there, is_alone=True)
-        cutting = self._tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
+        cutting = self._member.tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())
         # Calls on queues that were given to other members go on by themselves: they are not cancelled early either.
         await until(lambda: cutting.done() or not self._modes.callers.in_flight())
         cutting.cancel()
-        await self._tasks.close()
         return not self._modes.callers.in_flight() and all(assignment.is_clean for assignment in assignments)
 
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
@@ -313,9 +310,9 @@ class Rebalancer:
 class MemberLists:
     """What the brokers answer to one look at the group after the other."""
 
-    def __init__(self, member: Member, tasks: Tasks, news: asyncio.Event) -> None:
-        """`tasks` owns the questions; `news` is set when an answer that came too late calls for another look."""
-        self._brokers, self._me, self._tasks, self._news = member.brokers, member.client_id, tasks, news
+    def __init__(self, member: Member, news: asyncio.Event) -> None:
+        """`news` is set when an answer that came too late calls for another look."""
+        self._brokers, self._me, self._tasks, self._news = member.brokers, member.client_id, member.tasks, news
         self._loop = asyncio.get_running_loop()
         self._grace = GracePeriods()
         self._late: dict[str, list[str]] = {}

@@ -56,7 +56,6 @@ from rocketapp.state.redelivery import (
     retry_properties,
     seconds_of,
 )
-from rocketapp.tasks import Tasks
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.compression import COMPRESSED, KIND_MASK
@@ -127,7 +126,6 @@ class Redelivery:
 
     def __init__(self, member: Member, sender: RawSender) -> None:
         self._member, self._sender = member, sender
-        self._tasks = Tasks(member.observe)
         self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_WIDTH))
         """By broker."""
         self._refused: Counter[MessageQueue] = Counter()
@@ -156,16 +154,12 @@ class Redelivery:
         self._begin(_Job(handler, queue, message, failure, stored=stored))
         return stored
 
-    async def stop(self) -> None:
-        """Give up what is waiting: it was not committed, so the queue's next owner gets it again."""
-        await self._tasks.close()
-
     def _begin(self, job: _Job) -> None:
         if self._member.broadcast:
             self._end(job)
             count_dropped(self._member, job.handler, job.message, job.failure)
             return
-        self._tasks.start(self._see_to(job), f"send back to {job.queue.message_queue.broker_name}")
+        self._member.tasks.start(self._see_to(job), f"send back to {job.queue.message_queue.broker_name}")
 
     async def _see_to(self, job: _Job) -> None:
         queue = job.queue.message_queue

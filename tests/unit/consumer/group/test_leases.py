@@ -16,6 +16,7 @@ from rocketapp.consumer.queues.leases import Leases, Lock
 from rocketapp.errors import RequestTimeoutError, TransportError
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.tasks import Tasks
 from rocketapp.testing.virtual_time import VirtualTimeLoop
 from tests.unit.scripted import Events, eventually, in_virtual_time
 
@@ -31,6 +32,7 @@ class Locks:
         self.unchanged: bool | None = True
         self.renewing = asyncio.Event()
         self.log: list[tuple[str, int]] = []
+        self.tasks = Tasks()
 
     async def lock(self, broker_name: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
         if self.gone:
@@ -56,7 +58,8 @@ class Locks:
 
 def of(locks: Locks, events: Events) -> Leases:
     blocked = BlockedQueues("group", events)
-    member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), blocked=blocked, observe=events)
+    locks.tasks = Tasks(events)
+    member = SimpleNamespace(brokers=locks, config=ConsumerConfig(), blocked=blocked, observe=events, tasks=locks.tasks)
     member.repeat = partial(Member.repeat, cast(Member, member))
     return Leases(cast(Member, member), cast(Commits, locks))
 
@@ -75,21 +78,21 @@ async def held(locks: Locks, events: Events) -> tuple[Leases, list[Lock]]:
 @in_virtual_time
 async def test_many_locks_are_asked_for_and_given_back_in_one_request_each() -> None:
     locks = Locks()
-    leases, found = await held(locks, Events())
+    _, found = await held(locks, Events())
     await asyncio.gather(*(lock.give_back() for lock in found))
     assert locks.log == [("lock", 64), ("locked", 64), ("unlock", 64)]
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
 async def test_many_locks_are_given_back_to_a_silent_broker_within_one_timeout() -> None:
     locks, loop = Locks(), asyncio.get_running_loop()
-    leases, found = await held(locks, Events())
+    _, found = await held(locks, Events())
     locks.silent = True
     began = loop.time()
     await asyncio.gather(*(lock.give_back() for lock in found))
     assert loop.time() - began < 1.5
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -108,7 +111,7 @@ async def test_a_lock_whose_broker_is_away_is_given_back_when_that_is_there_agai
     del locks.log[:]
     await asyncio.wait([wanted.gained])
     assert locks.log == [("unlock", 2), ("lock", 62), ("locked", 62)]
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -128,7 +131,7 @@ async def test_a_lock_that_is_wanted_and_given_back_while_its_broker_hears_of_th
     async with asyncio.timeout(5.0):
         await leases.want(QUEUES[0]).give_back()
     assert locks.log == [("unlock", 1), ("unlock", 1)]
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -143,19 +146,19 @@ async def test_a_lock_that_its_broker_has_forgotten_by_itself_is_given_back_no_m
     leases.ask_now("broker-a")
     await asyncio.sleep(1)
     assert locks.log == []
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
 async def test_a_lock_is_given_back_after_a_renewal_that_is_under_way() -> None:
     locks = Locks()
-    leases, found = await held(locks, Events())
+    _, found = await held(locks, Events())
     locks.renewing.clear()
     await locks.renewing.wait()
     del locks.log[:]
     await found[0].give_back()
     assert locks.log == [("locked", 64), ("unlock", 1)]
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -173,7 +176,7 @@ async def test_after_a_lost_connection_locks_are_asked_for_again_and_used_when_n
     leases.ask_now("broker-a")
     assert await asyncio.wait_for(waiting, 0.2)
     assert locks.log == [("lock", 64), ("locked", 64)]
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -186,7 +189,7 @@ async def test_a_lock_that_is_refused_after_a_doubt_is_lost_for_good() -> None:
     assert not await found[0].usable(never())
     assert await found[1].usable(never())
     assert found[0].lost.done()
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -200,19 +203,19 @@ async def test_a_lock_is_lost_when_another_member_committed_while_it_was_in_doub
     assert not found[0].lost.done() and found[0].lease.is_suspended
     locks.unchanged = False
     await eventually(lambda: all(lock.lost.done() for lock in found), 2)
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
 async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_asked_for_before_it_is_given_up() -> None:
     locks, loop = Locks(), asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    leases, found = await held(locks, Events())
+    _, found = await held(locks, Events())
     loop.stand_still(40)
     assert not found[0].lease.held(loop.time())
     assert await found[0].usable(never())
     assert not found[0].lost.done()
-    await leases.stop()
+    await locks.tasks.close()
 
 
 @in_virtual_time
@@ -226,4 +229,4 @@ async def test_refused_locks_are_asked_for_together_twice_a_second() -> None:
     assert set(asked) == {64} and 9 <= len(asked) <= 12
     locks.taken = set()
     await eventually(lambda: all(lock.gained.done() for lock in found), 1)
-    await leases.stop()
+    await locks.tasks.close()

@@ -51,9 +51,10 @@ def test_a_broker_that_answers_a_little_later_is_heard_and_a_frozen_one_is_not_w
     async def story() -> None:
         loop = asyncio.get_running_loop()
         brokers: Any = Answering(a=(0.01, ["me"]), b=(seconds, ["me", "frozen"]))
-        tasks, member = Tasks(Events()), cast(Member, SimpleNamespace(brokers=brokers, client_id="me"))
+        tasks = Tasks(Events())
+        member = cast(Member, SimpleNamespace(brokers=brokers, client_id="me", tasks=tasks))
         began = loop.time()
-        found = await MemberLists(member, tasks, asyncio.Event()).of("topic")
+        found = await MemberLists(member, asyncio.Event()).of("topic")
         assert found == ({"me", "frozen"} if is_heard else {"me"})
         assert loop.time() - began <= 0.5
         await tasks.close()
@@ -65,8 +66,9 @@ def test_who_is_named_too_late_is_heard_by_the_next_look_and_slow_brokers_are_no
     @in_virtual_time
     async def story() -> None:
         brokers: Any = Answering(a=(0.01, ["me"]), b=(0.6, ["me", "slow"]), c=(0.7, ["me", "slow"]))
-        tasks, member = Tasks(Events()), cast(Member, SimpleNamespace(brokers=brokers, client_id="me"))
-        lists = MemberLists(member, tasks, news := asyncio.Event())
+        tasks = Tasks(Events())
+        member = cast(Member, SimpleNamespace(brokers=brokers, client_id="me", tasks=tasks))
+        lists = MemberLists(member, news := asyncio.Event())
 
         async def looks() -> list[frozenset[str] | None]:
             """What a look finds, and the others that it calls for."""

@@ -22,6 +22,7 @@ from rocketapp.model.event import CommitFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue
+from rocketapp.tasks import Tasks
 from rocketapp.wire.record import Message
 from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
@@ -38,6 +39,7 @@ class Store:
     def __init__(self) -> None:
         self.offset = 0
         self.written: list[tuple[float, int]] = []
+        self.tasks = Tasks()
 
     def is_connected(self, broker_name: str) -> bool:
         return True
@@ -56,7 +58,9 @@ class Store:
 def begun(store: Store, count: int = 100, *, events: Events | None = None) -> tuple[Commits, Committer, Session]:
     """An orderly session of a queue with so many messages."""
     now = asyncio.get_running_loop().time()
-    commits = Commits(member_alone(brokers=store, events=events), cast(Any, store))
+    member = member_alone(brokers=store, events=events)
+    store.tasks = member.tasks
+    commits = Commits(member, cast(Any, store))
     queue: ProcessQueue[Message] = ProcessQueue(QUEUE, 0)
     queue.put([message(offset) for offset in range(count)])
     lease = Lease(lasts=1000.0, renew_interval=1000.0)
@@ -82,7 +86,7 @@ def test_what_is_finished_in_order_is_told_soon(handled: int, count: int, wait: 
         began = asyncio.get_running_loop().time()
         await asyncio.sleep(0.5)
         assert [(round(at - began, 6), offset) for at, offset in store.written] == [(wait, handled)]
-        await commits.stop()
+        await store.tasks.close()
 
     story()
 
@@ -99,7 +103,7 @@ async def test_what_a_pull_took_along_is_not_committed_again() -> None:
     await asyncio.sleep(1)
     assert store.written == []
     assert commits.confirmed(QUEUE) == 5
-    await commits.stop()
+    await store.tasks.close()
 
 
 @in_virtual_time
@@ -118,14 +122,14 @@ async def test_what_is_finished_after_a_pull_took_a_batch_along_waits_for_the_ne
     assert [(round(at - began, 6), offset) for at, offset in store.written] == [
         (PULL_PATIENCE + RUN_PATIENCE, BATCH + 1)
     ]
-    await commits.stop()
+    await store.tasks.close()
 
 
 @in_virtual_time
 async def test_no_pull_takes_an_offset_along_while_a_commit_is_under_way() -> None:
     """A broker may carry out the later one first, and the earlier one would lower it."""
     store, may = Store(), asyncio.Event()
-    commits, committer, session = begun(store, 5)
+    _, committer, session = begun(store, 5)
 
     async def commit(queue: MessageQueue, offset: int, **_: Any) -> None:
         await may.wait()
@@ -141,7 +145,7 @@ async def test_no_pull_takes_an_offset_along_while_a_commit_is_under_way() -> No
     assert await committing
     assert committer.travelling(session) == 2
     assert store.offset == 1
-    await commits.stop()
+    await store.tasks.close()
 
 
 @in_virtual_time
@@ -156,25 +160,25 @@ async def test_a_session_that_ends_in_the_place_of_another_queue_leaves_the_firs
             self.written.append((0.0, -1))
 
     store = Replaced()
-    commits, committer, session = begun(store, 30)
+    _, committer, session = begun(store, 30)
     session.process_queue.finish(message(0))
     session.is_ending = True
     assert await committer.commit_finally(session)
     assert store.offset == 7
     assert store.written[-1] == (0.0, -1)
-    await commits.stop()
+    await store.tasks.close()
 
 
 @in_virtual_time
 async def test_a_session_that_ends_after_its_lease_writes_nothing() -> None:
     store = Store()
-    commits, committer, session = begun(store, 5)
+    _, committer, session = begun(store, 5)
     session.process_queue.finish(message(0))
     session.process_queue.lease.suspend(asyncio.get_running_loop().time())
     session.is_ending = True
     assert not await committer.commit_finally(session)
     assert store.written == []
-    await commits.stop()
+    await store.tasks.close()
 
 
 @pytest.mark.parametrize("is_told", [True, False], ids=["all is told", "one is not"])
@@ -186,7 +190,8 @@ def test_a_queue_is_left_in_order_while_its_broker_is_away_if_that_was_told_all_
     @in_virtual_time
     async def run() -> None:
         events = Events()
-        commits, committer, session = begun(Away(), 5, events=events)
+        store = Away()
+        _, committer, session = begun(store, 5, events=events)
         session.process_queue.finish(message(0))
         assert await committer.commit(session)
         if not is_told:
@@ -194,7 +199,7 @@ def test_a_queue_is_left_in_order_while_its_broker_is_away_if_that_was_told_all_
         session.is_ending = True
         assert await committer.commit_finally(session) is is_told
         assert bool(events.of(CommitFailed)) is not is_told
-        await commits.stop()
+        await store.tasks.close()
 
     run()
 
@@ -212,7 +217,7 @@ async def test_a_session_that_is_over_commits_and_confirms_nothing() -> None:
     await asyncio.sleep(10)
     assert store.written == []
     assert commits.confirmed(QUEUE) is None
-    await commits.stop()
+    await store.tasks.close()
 
 
 @in_virtual_time

@@ -64,7 +64,7 @@ class NothingCounted:
 async def test_an_offset_whose_answer_came_after_the_time_of_the_lock_is_read_again() -> None:
     locks, events = Locks(), Events()
     leases, (lock, *_) = await held(locks, events)
-    await leases.stop()  # a process that stands still renews nothing
+    await locks.tasks.close()  # a process that stands still renews nothing
     loop = asyncio.get_running_loop()
     member = member_alone(events=events)
     starts = Starts(

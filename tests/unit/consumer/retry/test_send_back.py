@@ -54,4 +54,4 @@ async def test_many_failures_at_one_moment_count_as_one_outage_of_their_broker()
     for each in messages:
         redelivery.fail(handler, queue, each, Failure("ValueError", ""))
     await eventually(lambda: not len(queue), 2.0)
-    await redelivery.stop()
+    await member.tasks.close()
