@@ -200,11 +200,8 @@ class Owned:
         if not self._ended.done():
             self._ended.set_result(None)
 
-    def cut(self) -> None:
-        """Wait for no handler any more: what still runs is lost."""
-        self._wait_no_longer(True)
-
-    def _wait_no_longer(self, is_cut: bool) -> None:
+    def cut(self, is_cut: bool = True) -> None:
+        """Wait for no handler any more: what still runs is lost. `is_cut`: that is no clean end."""
         if not self._cut.done():
             self._cut.set_result(is_cut)
 

@@ -53,14 +53,24 @@ class TracedCalls:
         by_message = kind_of(about).by_message
 
         def tracing(item: Any) -> Any:
-            with _Noted(self, item, about, by_message) as noted:
-                noted.result = call(item)
-            return noted.result
+            begun = self.begin(messages_of(item) if by_message else ())
+            try:
+                result = call(item)
+            except BaseException as error:
+                self.end(begun, item, about, error, raised=True)
+                raise
+            self.end(begun, item, about, result, raised=False)
+            return result
 
         async def tracing_async(item: Any) -> Any:
-            with _Noted(self, item, about, by_message) as noted:
-                noted.result = await call(item)
-            return noted.result
+            begun = self.begin(messages_of(item) if by_message else ())
+            try:
+                result = await call(item)
+            except BaseException as error:
+                self.end(begun, item, about, error, raised=True)
+                raise
+            self.end(begun, item, about, result, raised=False)
+            return result
 
         return replace(handler, call=tracing_async if about.is_async else tracing)
 
@@ -120,23 +130,6 @@ class TracedCalls:
                         code = codes[place]
                     lines.append(ended_line(about, at_ms, group, request, cost_ms=cost_ms, code=code))
         return lines
-
-
-class _Noted:
-    """A call that is traced."""
-
-    __slots__ = ("_about", "_begun", "_calls", "_item", "result")
-
-    def __init__(self, calls: TracedCalls, item: Any, about: Subscription, by_message: bool) -> None:
-        self._calls, self._item, self._about, self.result = calls, item, about, None
-        self._begun = calls.begin(messages_of(item) if by_message else ())
-
-    def __enter__(self) -> _Noted:
-        return self
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        result = self.result if error is None else error
-        self._calls.end(self._begun, self._item, self._about, result, raised=error is not None)
 
 
 def _codes_of(result: object, item: Any, subscription: Subscription) -> _Codes:

@@ -160,9 +160,9 @@ def _straight_to_the_handler(deliver: Function) -> Function:
 
 
 def _taken_without_quarantine(init: Function) -> Function:
-    def patched(self: Any, process_queue: Any, lock: Any, way: Any, new_acks: Any) -> None:
-        init(self, process_queue, lock, way, new_acks)
-        if new_acks != way.context.new_acks:  # it is forwarded
+    def patched(self: Any, process_queue: Any, mode: Any, failures: Any) -> None:
+        init(self, process_queue, mode, failures)
+        if failures.park is not None:  # it is forwarded
             self._quarantine = None
 
     return patched

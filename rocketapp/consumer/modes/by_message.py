@@ -20,10 +20,10 @@ from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
-from rocketapp.consumer.modes.by_offset import ByOffset, ManualCommits, Uncommitted
-from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewAcks
+from rocketapp.consumer.modes.by_offset import ByOffset, FailedMessages, ManualCommits, SentBack, Uncommitted
+from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, forget, no_place
-from rocketapp.consumer.modes.retries_in_place import AfterFailure, RetriesInPlace
+from rocketapp.consumer.modes.retries_in_place import RetriesInPlace, Step
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
@@ -64,9 +64,9 @@ class MessageMode(Mode):
         }
         """By topic who is called, and for which tags."""
 
-    def open(self, process_queue: ProcessQueue[Message], *, new_acks: NewAcks | None = None) -> MessageDelivery:
-        """The delivery of a new session. `new_acks`: what acknowledges messages without order, not the group's."""
-        return MessageDelivery(process_queue, self, new_acks or self.context.new_acks)
+    def open(self, process_queue: ProcessQueue[Message], failures: FailedMessages | None = None) -> MessageDelivery:
+        """The delivery of a new session. `failures`: who sees to failed messages without order, not the redelivery."""
+        return MessageDelivery(process_queue, self, failures or self.context.redelivery)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
         """No span where the lowest unfinished message is the only one that runs."""
@@ -77,9 +77,9 @@ class MessageMode(Mode):
 class MessageDelivery:
     """The messages of one session on their way to their handlers."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], mode: MessageMode, new_acks: NewAcks) -> None:
+    def __init__(self, process_queue: ProcessQueue[Message], mode: MessageMode, failures: FailedMessages) -> None:
         self.queue: MessageQueue = process_queue.message_queue
-        self._process_queue, self._mode, self._new_acks = process_queue, mode, new_acks
+        self._process_queue, self._mode, self._failures = process_queue, mode, failures
         self.check: Callable[[Any], Any] | None = None
         """What of an item may still start, or None if nothing may."""
         self._context, self._callers = mode.context, mode.callers
@@ -238,7 +238,7 @@ class MessageDelivery:
             except Exception as error:
                 refused = self._new_line(~message.offset)
                 refused.item = message
-                step = AfterFailure([(message, no_place(error))], [], [], 0.0)
+                step = [(message, no_place(error), None)]
                 self._do(refused, self._again(refused, taker, step, rolls_back=False))
                 continue
             line = lines.get(place)
@@ -319,7 +319,7 @@ class MessageDelivery:
             queue, handler, prompt = self._process_queue, caller.handler, self._context.prompt
             acks: Any
             if self.retries is None:
-                acks = self._new_acks(queue, handler, partial(self._park, caller))
+                acks = SentBack(queue, handler, self._failures, partial(self._park, caller), self._context.stopping)
             elif handler.decisions is not None:
                 acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted, prompt)
             else:
@@ -457,7 +457,7 @@ class MessageDelivery:
             return
         self._proceed(line)
 
-    async def _again(self, line: LineRun, taker: Taker, step: AfterFailure, *, rolls_back: bool) -> None:
+    async def _again(self, line: LineRun, taker: Taker, step: Step, *, rolls_back: bool) -> None:
         """Dead letters are stored; after a delay the others are at the front of their line again."""
         assert self.retries is not None
         retried = await self.retries.take(taker.handler, step)

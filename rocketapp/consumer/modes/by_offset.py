@@ -76,6 +76,11 @@ def _named(failures: list[Failure | None], error: object, handler: Handler) -> l
 class FailedMessages(Protocol):
     """Sees to failed messages: the redelivery, the nacks of a popped queue, or the answer to the owner of theirs."""
 
+    @property
+    def park(self) -> Callable[[Message, float], None] | None:
+        """Takes a message that is parked; None: the session starts it again after these seconds, if it may start."""
+        ...
+
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
 
 
@@ -86,14 +91,13 @@ class SentBack(ByOffset):
         self,
         process_queue: ProcessQueue[Message],
         handler: Handler,
+        failures: FailedMessages,
         park: Callable[[Message, float], None],
-        *,
-        redelivery: FailedMessages,
         stopping: Stopping,
     ) -> None:
-        """`park` takes a message that is started again after some seconds, if it may start then."""
+        """`park`: that of the session."""
         super().__init__(process_queue, handler)
-        self._park, self._redelivery, self._stopping = park, redelivery, stopping
+        self._failures, self._park, self._stopping = failures, failures.park or park, stopping
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
         """Acknowledge what one call has done, and send the other messages back."""
@@ -105,7 +109,7 @@ class SentBack(ByOffset):
             if failure.parked:
                 self._park(message, failure.after or 0.0)
             else:
-                self._redelivery.fail(self._handler, self._process_queue, message, failure)
+                self._failures.fail(self._handler, self._process_queue, message, failure)
 
 
 Handled = tuple[Caller, list[Message]]

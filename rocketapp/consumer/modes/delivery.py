@@ -16,10 +16,10 @@ from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked import waits_for_call
-from rocketapp.consumer.handler import Handler, messages_of
+from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.by_offset import FailedMessages, Prompt, SentBack
+from rocketapp.consumer.modes.by_offset import Prompt
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.retry.attempts import FailedAttempts
@@ -69,10 +69,6 @@ class Delivery(Protocol):
 
 NewQueue = Callable[[MessageQueue, int, int], ProcessQueue[Any]]
 """Makes the process queue of a session, from its first offset and its epoch."""
-ParkMessage = Callable[[Message, float], None]
-"""Takes a message that was started and is parked: it starts again after these seconds, if it may start then."""
-NewAcks = Callable[[ProcessQueue[Message], Handler, ParkMessage], SentBack]
-"""Makes what sees to the ended calls of one handler in one session: acks, and what follows a failure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +88,6 @@ class ModeContext:
     """Called when messages of a queue in order were finished."""
     journal: Journal | None = None
     """Where workers note down what they have in flight; None: nowhere."""
-
-    def new_acks(
-        self,
-        process_queue: ProcessQueue[Message],
-        handler: Handler,
-        park: ParkMessage,
-        failures: FailedMessages | None = None,
-    ) -> SentBack:
-        """What sees to the ended calls of one handler in one session. `failures`: who takes what has failed."""
-        failures = failures or self.redelivery
-        return SentBack(process_queue, handler, park, redelivery=failures, stopping=self.stopping)
 
 
 class Mode(ABC):

@@ -121,7 +121,7 @@ class PolledDelivery(MessageDelivery):
     """One session of one queue: what was pulled waits for the next call, and its calls are a line of batches."""
 
     def __init__(self, process_queue: ProcessQueue[Message], mode: PolledMode) -> None:
-        super().__init__(process_queue, mode, mode.context.new_acks)
+        super().__init__(process_queue, mode, mode.context.redelivery)
         self._handler, self._member = mode.handler, mode.context.member
         self._call = self._taker(mode.caller)
         self._waiting: deque[Message] = deque()

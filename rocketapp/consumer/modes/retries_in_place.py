@@ -7,9 +7,7 @@ message whose handler costs the queue its lock each time ends in the dead letter
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from operator import attrgetter
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.delivery import ModeContext
@@ -20,16 +18,8 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import UNLIMITED, Failure, retry_delay
 from rocketapp.wire.record import Message
 
-
-class AfterFailure(NamedTuple):
-    """What follows a failed call."""
-
-    dead: list[tuple[Message, Failure]]
-    again: list[Message]
-    unchanged: list[Message]
-    """Those that are parked: their attempt does not count."""
-    delay: float
-    """Seconds until they are tried again."""
+Step = Sequence[tuple[Message, Failure, float | None]]
+"""What follows a failed call: seconds until each of its messages is tried again; None: it is to be a dead letter."""
 
 
 class RetriesInPlace:
@@ -52,31 +42,24 @@ class RetriesInPlace:
     def __repr__(self) -> str:
         return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
 
-    def step_after(self, handler: Handler, failures: list[tuple[Message, Failure]]) -> AfterFailure:
-        """What follows these failures. The breaker hears of them at once."""
-        step = AfterFailure([], [], [], 0.0)
-        for message, failure in failures:
-            delay = self._delay_after(handler, message, failure)
-            if delay is None:
-                step.dead.append((message, failure))
-            else:
-                (step.unchanged if failure.parked else step.again).append(message)
-                step = step._replace(delay=max(step.delay, delay))
-        return step
+    def step_after(self, handler: Handler, failures: Iterable[tuple[Message, Failure]]) -> Step:
+        """What follows these failures, in the order of offsets. The breaker hears of them at once."""
+        return [(message, failure, self._delay_after(handler, message, failure)) for message, failure in failures]
 
-    async def take(self, handler: Handler, step: AfterFailure) -> list[Message] | None:
+    async def take(self, handler: Handler, step: Step) -> list[Message] | None:
         """Store dead letters; after the delay, the messages to try again. None when the delivery ended before."""
-        for message, failure in step.dead:
-            if not await self.store_dead_letter(handler, message, failure):
+        for message, failure, delay in step:
+            if delay is None and not await self.store_dead_letter(handler, message, failure):
                 return None
-        if step.again:
-            self._tell(min(step.again, key=attrgetter("offset")))
-        if step.delay:
-            await asyncio.wait([self._ended], timeout=step.delay)
+        counted = [message for message, failure, delay in step if delay is not None and not failure.parked]
+        if counted:
+            self._tell(counted[0])
+        if longest := max((delay for *_, delay in step if delay is not None), default=0.0):
+            await asyncio.wait([self._ended], timeout=longest)
             if self._ended.done():
                 return None
-        self.count_attempts(step.again)
-        return sorted((*step.again, *step.unchanged), key=attrgetter("offset"))
+        self.count_attempts(counted)
+        return [message for message, _, delay in step if delay is not None]
 
     def _tell(self, message: Message) -> None:
         self._told = message.offset

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.member import Member
+from rocketapp.consumer.modes.by_offset import SentBack
 from rocketapp.consumer.modes.delivery import Mode, ModeContext, NewQueue
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.errors import PluginError, RocketAppError
@@ -325,8 +326,9 @@ class WriterDelivery:
             self._handler.stats.handled += before - len(self._process_queue)
 
     def failed(self, message: Message, error: BaseException) -> None:
-        new_acks = self._mode.context.new_acks
-        new_acks(self._process_queue, self._handler, self._park).ended(message, error, True)
+        context = self._mode.context
+        acks = SentBack(self._process_queue, self._handler, context.redelivery, self._park, context.stopping)
+        acks.ended(message, error, True)
 
     def _park(self, message: Message, after: float) -> None:
         self._parked.append(message)

@@ -53,6 +53,7 @@ RUN_PATIENCE = 0.25
 class Session:
     """The offsets of one session of one queue."""
 
+    committer: Committer
     process_queue: ProcessQueue[Message]
     is_contested: bool
     """Another member lives, and may still commit what it ran as the previous owner."""
@@ -189,7 +190,7 @@ class Committer:
         queue = process_queue.message_queue
         # Of a broadcast group offsets are a member's own: no other one takes the queue away.
         is_fenced = process_queue.lease.is_endless and not self._member.broadcast
-        session = self.sessions[queue] = Session(process_queue, is_contested, is_fenced)
+        session = self.sessions[queue] = Session(self, process_queue, is_contested, is_fenced)
         # Without its master a queue can only have begun at what a slave knows.
         session.is_from_slave = not self._store.is_connected(queue.broker_name)
         if is_fenced:

@@ -79,6 +79,8 @@ class _Change:
 class PopAcks:
     """Acknowledges what was handled of one popped queue, and changes how long the rest is hidden from other members."""
 
+    park: None = None
+
     def __init__(self, queue: MessageQueue, member: Member, redelivery: Redelivery) -> None:
         """`redelivery` stores dead letters."""
         self._about, self._member, self._redelivery = queue, member, redelivery

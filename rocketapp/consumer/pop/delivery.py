@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from rocketapp.consumer.handler import messages_of
@@ -21,7 +20,7 @@ class PopDelivery(MessageDelivery):
     """The messages of one popped queue on their way to workers."""
 
     def __init__(self, acks: PopAcks, mode: MessageMode) -> None:
-        super().__init__(acks.queue, mode, partial(mode.context.new_acks, failures=acks))
+        super().__init__(acks.queue, mode, acks)
         self.check: Callable[[Any], Any] | None = self._hidden
         self._acks = acks
 

@@ -20,7 +20,7 @@ from rocketapp.client.calls.pull import PullResult
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import LOST_DELAY, LOST_PATIENCE, AnotherQueueError, is_busy
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.offsets.commits import Committer, Session
+from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.errors import RocketAppError, TransportError
 from rocketapp.model.message_queue import MessageQueue
@@ -54,19 +54,21 @@ class Puller:
         decode: Decode,
         deliver: Callable[[Sequence[Any]], None],
         flow: QueueFlow,
-        committer: Committer,
         session: Session,
         passes_over: bool = True,
     ) -> None:
         """`decode`: that of its consume mode. `deliver` is given what was just put into the queue, in offset order.
 
-        `session`: whose offset its pulls carry to the broker, for `committer`. `passes_over`: what was deleted.
+        `session`: whose offset its pulls carry to the broker. `passes_over`: what was deleted.
         """
         self._member, self._queue, self._decode, self._deliver = member, process_queue, decode, deliver
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
         self.config: ConsumerConfig = member.limits.of(process_queue.message_queue.topic)
         """The settings in force."""
-        self._flow, self._committer, self._offsets, self._passes_over = flow, committer, session, passes_over
+        self.flow: QueueFlow = flow
+        """How much it may pull ahead."""
+        self.session: Session = session
+        self._committer, self._passes_over = session.committer, passes_over
         self._now = asyncio.get_running_loop().time
         self._slaves, self._broker_name = member.brokers.slaves, process_queue.message_queue.broker_name
         self._suggested = self._asked = MASTER_ID
@@ -106,7 +108,7 @@ class Puller:
 
     async def _pull_for_ever(self) -> Correction:
         queue = self._queue.message_queue
-        self._flow.moves()
+        self.flow.moves()
         while True:
             try:
                 return await self._pull_on()
@@ -121,7 +123,7 @@ class Puller:
                 is_instead = self._broker_name in self._slaves.instead
                 patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
-                self._flow.stops(f"pull failed: {also}{error}", "pull failed", patience)
+                self.flow.stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
@@ -134,14 +136,14 @@ class Puller:
         self._pulled_at = now = self._now()
         if is_master:
             if self._carried:  # 0 does not travel
-                self._committer.arrived(self._offsets, self._carried)
+                self._committer.arrived(self.session, self._carried)
             process_queue.broker_end, process_queue.answered_at = result.max_offset, now
         if is_master or result.min_offset <= process_queue.end_offset:
-            if self._flow.is_stopped:
-                self._flow.moves()
+            if self.flow.is_stopped:
+                self.flow.moves()
         else:
             reason = f"pull failed: the slave of {self._broker_name} has no messages before offset {result.min_offset}"
-            self._flow.stops(reason, "slave", LOST_PATIENCE)
+            self.flow.stops(reason, "slave", LOST_PATIENCE)
         if self._broker_name in self._slaves.instead:
             self._slaves.answered(self._broker_name)
         else:
@@ -166,7 +168,7 @@ class Puller:
             self._coming = await self._start(self._queue.end_offset)
             if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the pull until there is a message.
-                self._flow.moves()
+                self.flow.moves()
             while True:
                 # No local variable holds it: its answer may be large, and the next pull may have to wait.
                 correction = await self._take(pull.read(await self._coming))
@@ -178,11 +180,11 @@ class Puller:
             self._coming = None
             if coming is not None and not coming.cancel() and not coming.cancelled():
                 coming.exception()
-            self._flow.release()
+            self.flow.release()
 
     async def _take(self, result: PullResult) -> Correction | None:
         """Make use of one answer, with the next pull under way; where to go on when its offset was illegal."""
-        queue, flow = self._queue, self._flow
+        queue, flow = self._queue, self.flow
         is_master, interval = self._asked == MASTER_ID, 0.0
         if is_master and result.status == "illegal":
             brokers = self._member.brokers
@@ -250,7 +252,7 @@ class Puller:
         """Wait at the gate until the next pull may be sent."""
         self._is_resting = True
         try:
-            await self._flow.passed()
+            await self.flow.passed()
         finally:
             self._is_resting, self._pulled_at = False, self._now()
 
@@ -264,10 +266,10 @@ class Puller:
         connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
         if connection is None:
             connection = await member.brokers.to_pull(queue, broker_id)
-            await self._committer.look_before_pull(self._offsets)
+            await self._committer.look_before_pull(self.session)
         # Only now: reaching the broker may take long, and meanwhile more is committed, and settings change. Of what
         # is done the master alone is told.
-        self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self._offsets)
+        self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self.session)
         config, asked = self.config, member.brokers.carried.get(queue.topic)
         request = PullRequest(
             group=member.name,

@@ -9,13 +9,11 @@ changes nothing. There is never more than one session, so never more than one pu
 from __future__ import annotations
 
 import asyncio
-from enum import Enum
-from typing import NamedTuple
 
 from rocketapp.consumer.member import TRY_AGAIN, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
 from rocketapp.consumer.offsets.commits import Session
-from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
+from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
@@ -30,28 +28,8 @@ _AT_ONCE = 0.02
 """Seconds after which handlers that run are not about to end."""
 _COMMIT_AGAIN = 0.5
 """Seconds after which handlers that ended meanwhile are committed, while others still run."""
-
-
-class SessionEnd(Enum):
-    """Why a session ends."""
-
-    RELEASED = "released"
-    LOCK_LOST = "its lock was lost"
-    OVERTAKEN = "another member went on with it meanwhile"
-    FAILED = "its delivery failed"
-    SILENT = f"it was not pulled for {PULL_EXPIRES:g} s"
-    MOVED = "the broker moved its offset"
-
-
-class _Consuming(NamedTuple):
-    """The parts that work for the present session."""
-
-    session: Session
-    """The offsets that it commits."""
-    delivery: Delivery
-    puller: Puller
-    flow: QueueFlow
-    """How much it may pull ahead."""
+_FAILED = "its delivery failed"
+"""Why a session ends; the next one waits a moment."""
 
 
 class Assignment(Owned):
@@ -69,8 +47,9 @@ class Assignment(Owned):
         self._starts_no_more = False
         self._moved: Correction | None = None
         """Where an operator has moved the group, until that is committed."""
-        self._consuming: _Consuming | None = None
-        """Of the present session, until it ends."""
+        self._puller: Puller | None = None
+        self._delivery: Delivery | None = None
+        """Those of the present session, until it ends."""
         self._silent: asyncio.Future[None] = self._loop.create_future()
         """Done when the pull loop of the present session is dead."""
         self._silent_since: float | None = None
@@ -89,7 +68,7 @@ class Assignment(Owned):
         """Give it to another living member; running calls get the time that their mode says."""
         self.end()
         if self._mode.run_on is not None:
-            self._cutting = self._loop.call_later(self._mode.run_on, self._wait_no_longer, False)
+            self._cutting = self._loop.call_later(self._mode.run_on, self.cut, False)
             self.is_of_another()
 
     def is_of_another(self) -> None:
@@ -102,14 +81,14 @@ class Assignment(Owned):
             self._loop.call_later(self._mode.run_on, self._start_no_more)
 
     def _start_no_more(self) -> None:
-        if self._consuming is not None:
-            self._consuming.delivery.end(start_no_more=True)
+        if self._delivery is not None:
+            self._delivery.end(start_no_more=True)
 
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset: nothing of the present session is committed any more."""
         self._moved = Correction(offset, f"an operator moved the group to offset {offset}")
-        if self._consuming is not None:
-            self._committer.give_up(self._consuming.session, self._moved)
+        if self._puller is not None:
+            self._committer.give_up(self._puller.session, self._moved)
         if self.is_ending:
             # At once: the next owner hears of it too, and goes on from there.
             self._member.tasks.start(self._commit_move(), f"move {self.queue}")
@@ -128,18 +107,18 @@ class Assignment(Owned):
 
     def pull_anew(self) -> None:
         """What its pulls ask for has changed: discard the one under way."""
-        if self._consuming is not None:
-            self._consuming.puller.start_over()
+        if self._puller is not None:
+            self._puller.start_over()
 
     def limits_changed(self) -> None:
         """Other limits apply to what it pulls."""
-        if self._consuming is not None:
-            config = self._consuming.puller.config = self._member.limits.of(self.queue.topic)
-            self._consuming.flow.change(self._mode.limits(config))
+        if self._puller is not None:
+            config = self._puller.config = self._member.limits.of(self.queue.topic)
+            self._puller.flow.change(self._mode.limits(config))
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
-        if self._consuming is None or not self._consuming.puller.is_expired():
+        if self._puller is None or not self._puller.is_expired():
             self._silent_since = None
         elif self._silent_since is None:
             # This process may have stood still: the pull loop gets its turn before the next look.
@@ -195,21 +174,22 @@ class Assignment(Owned):
         session = committer.begin(process_queue, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
-        puller = Puller(
-            member,
-            process_queue,
-            decode=self._mode.decode,
-            deliver=delivery.deliver,
-            flow=flow,
-            committer=committer,
-            session=session,
-            passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
+        self._delivery, self._puller = (
+            delivery,
+            Puller(
+                member,
+                process_queue,
+                decode=self._mode.decode,
+                deliver=delivery.deliver,
+                flow=flow,
+                session=session,
+                passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
+            ),
         )
-        self._consuming = _Consuming(session, delivery, puller, flow)
         try:
-            correction = await self._pull(self._consuming, lock)
+            correction = await self._pull(self._puller, delivery, lock)
             if self.is_ending:
-                why, at_rest = SessionEnd.RELEASED, await self._give_back(session, delivery)
+                why, at_rest = "released", await self._give_back(session, delivery)
             else:
                 why, at_rest = await self._break_off(session, delivery, correction)
         except asyncio.CancelledError:
@@ -219,42 +199,40 @@ class Assignment(Owned):
         finally:
             committer.end(session)
             flow.close()
-            self._consuming = self.process_queue = None
-        member.observe(Released(member.name, self.queue, correction.reason if correction else why.value))
-        if why is SessionEnd.FAILED:
+            self._puller = self._delivery = self.process_queue = None
+        member.observe(Released(member.name, self.queue, correction.reason if correction else why))
+        if why is _FAILED:
             await self._wait(timeout=TRY_AGAIN)
         return at_rest, correction
 
-    async def _pull(self, consuming: _Consuming, lock: Lock | None) -> Correction | None:
+    async def _pull(self, puller: Puller, delivery: Delivery, lock: Lock | None) -> Correction | None:
         """Until the session is to end; where to go on when the broker moved the offset."""
         self._silent = self._loop.create_future()
-        pulling = self._member.tasks.start(consuming.puller.run(), f"pull {self.queue}")
+        pulling = self._member.tasks.start(puller.run(), f"pull {self.queue}")
         try:
-            overtaken, others = consuming.session.overtaken, [] if lock is None else [lock.lost]
-            await self._wait(pulling, overtaken, consuming.delivery.over, self._silent, *others)
+            overtaken, others = puller.session.overtaken, [] if lock is None else [lock.lost]
+            await self._wait(pulling, overtaken, delivery.over, self._silent, *others)
             ended = next((each for each in (overtaken, pulling) if each.done()), None)
             return None if ended is None else ended.result()
         finally:
             pulling.cancel()
 
-    async def _break_off(
-        self, session: Session, delivery: Delivery, correction: Correction | None
-    ) -> tuple[SessionEnd, bool]:
+    async def _break_off(self, session: Session, delivery: Delivery, correction: Correction | None) -> tuple[str, bool]:
         """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
         self._committer.end(session)
         if session.overtaken.done() and session.overtaken.result() is None:
-            why = SessionEnd.OVERTAKEN
+            why = "another member went on with it meanwhile"
             # That member may not be through.
             self._handed_over = self._is_contested = True
         elif correction is not None:
-            why = SessionEnd.MOVED
+            why = correction.reason
         elif self._silent.done():
-            why = SessionEnd.SILENT
-            self._member.observe(LoopFailed(f"pull {self.queue}", f"{why.value}: it is consumed anew"))
+            why = f"it was not pulled for {PULL_EXPIRES:g} s"
+            self._member.observe(LoopFailed(f"pull {self.queue}", f"{why}: it is consumed anew"))
         else:
             failed = delivery.over.done() and delivery.over.exception() is not None
-            why = SessionEnd.FAILED if failed else SessionEnd.LOCK_LOST
-        if not self._mode.needs_lock and self._mode.run_on is not None:
+            why = _FAILED if failed else "its lock was lost"
+        if self._mode.run_on is not None:
             # Results of its running handlers are ignored.
             delivery.discard()
             return why, True

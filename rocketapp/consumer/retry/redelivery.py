@@ -124,6 +124,8 @@ class _Job:
 class Redelivery:
     """Hands failed messages of one group back."""
 
+    park: None = None
+
     def __init__(self, member: Member, sender: RawSender) -> None:
         self._member, self._sender = member, sender
         self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_WIDTH))

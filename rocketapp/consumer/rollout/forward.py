@@ -29,6 +29,7 @@ from rocketapp.client.calls.messages import consume_directly
 from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import OTHERS, Member
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
@@ -281,11 +282,11 @@ class Forwarding:
 class _Call:
     """One message that was taken. In order, popped, or a dead letter: who asks sees to a failure (`FailedMessages`)."""
 
-    def __init__(self, message: Message, handler: Handler, *, is_replay: bool) -> None:
+    def __init__(self, message: Message, handler: Handler, redelivery: Redelivery, *, is_replay: bool) -> None:
         assert message.queue is not None
-        self.message, self.handler = message, handler
+        self.message, self.handler, self._redelivery = message, handler, redelivery
         kind = kind_of(handler.subscription)
-        self.tells_failures: bool = is_replay or kind.in_order or kind is POPPED
+        self._tells_failures = is_replay or kind.in_order or kind is POPPED
         self.answer: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
         # From 0: of what lies below in its queue nothing is known to be done.
         self.own: ProcessQueue[Message] = ProcessQueue(message.queue, 0)
@@ -305,7 +306,10 @@ class _Call:
             self.end(self._if_empty)
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
-        """Tell the owner why the call failed."""
+        """Tell the owner why the call failed, or see to it here."""
+        if not self._tells_failures:
+            self._redelivery.fail(handler, queue, message, failure)
+            return
         self.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
 
     def park(self, message: Message, _after: float) -> None:
@@ -411,7 +415,8 @@ class Taking:
     def _begin(self, place: _Place, message: Message, handler: Handler, request: DirectRequest) -> _Call:
         if request.is_by_member:
             message.reconsume_times = request.attempts
-        call = self._running[place] = _Call(message, handler, is_replay=bool(request.replay))
+        redelivery = self._mode.context.redelivery
+        call = self._running[place] = _Call(message, handler, redelivery, is_replay=bool(request.replay))
         call.answer.add_done_callback(lambda _: self._has_ended(place, request, call))
         if request.locked_by:
             self._member.tasks.start(self._under_lock(call, request.locked_by), f"lock {place.queue}")
@@ -420,12 +425,7 @@ class Taking:
         return call
 
     def _deliver(self, call: _Call) -> None:
-        failures = call if call.tells_failures else None
-
-        def new_acks(own: ProcessQueue[Message], handler: Handler, _park: object) -> Any:
-            return self._mode.context.new_acks(own, handler, call.park, failures)
-
-        call.delivery = self._mode.open(call.own, new_acks=new_acks)
+        call.delivery = self._mode.open(call.own, call)
         call.own.put([call.message])
         call.own.watch(call.look)
         call.delivery.deliver([call.message])

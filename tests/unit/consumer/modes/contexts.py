@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
@@ -30,11 +29,14 @@ class NobodyElse:
         return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WithAcks(ModeContext):
-    """Parts of a group with acks of a test."""
+class DroppedFailures:
+    """In place of the redelivery: failed messages are not tried again."""
 
-    new_acks: Any = None
+    park = None
+
+    def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
+        handler.stats.handled += 1
+        queue.finish(message)
 
 
 def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
@@ -49,7 +51,7 @@ def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **oth
         "forwarding": NobodyElse(),
         "prompt": no_prompt,
     }
-    return (WithAcks if "new_acks" in others else ModeContext)(**{**values, **others})
+    return ModeContext(**{**values, **others})
 
 
 class ScriptedLock(Lease):
@@ -78,6 +80,8 @@ def under(lock: Lease, process_queue: ProcessQueue[Message]) -> ProcessQueue[Mes
 
 class DeadLetters:
     """Takes dead letters, at once, later or never."""
+
+    park = None
 
     def __init__(self, after: float = 0.0) -> None:
         """`after`: seconds until one is stored."""

@@ -11,31 +11,19 @@ from hypothesis import strategies as st
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_message import MessageMode
-from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
-from tests.unit.consumer.modes.contexts import mode_context
+from tests.unit.consumer.modes.contexts import DroppedFailures, mode_context
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 from tests.virtual import run_virtual
 
 
-class Dropped(ByOffset):
-    """Failed messages are not tried again."""
-
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, park: ParkMessage) -> None:
-        super().__init__(process_queue, handler)
-
-    def ended(self, item: Any, result: object, raised: bool) -> None:
-        self.done_all([message for message, _ in self.acknowledge(item, result, raised)])
-
-
 def dropping(topics: list[ConsumedTopic], handlers: Sequence[Handler]) -> MessageMode:
-    """A mode that does so."""
-    return MessageMode(topics, mode_context(handlers, new_acks=Dropped))
+    """A mode that does not try failed messages again."""
+    return MessageMode(topics, mode_context(handlers, redelivery=DroppedFailures()))
 
 
 @in_virtual_time

@@ -11,8 +11,6 @@ import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
-from rocketapp.consumer.modes.by_offset import ByOffset
-from rocketapp.consumer.modes.delivery import ParkMessage
 from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import FreeRun, Run
@@ -24,7 +22,7 @@ from rocketapp.state.handover import RUN_ON
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
+from tests.unit.consumer.modes.contexts import DeadLetters, DroppedFailures, ScriptedLock, mode_context, under
 from tests.unit.consumer.modes.test_orderly_note import in_flight
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.consumer.test_quarantine import journal_with
@@ -41,26 +39,11 @@ ORDERS: dict[str, dict[str, Any]] = {
 """Options of handlers by the order in which they are called."""
 
 
-class ParkedComeAgain(ByOffset):
-    """Messages whose handler parks them come again; others that fail are not tried again."""
-
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, park: ParkMessage) -> None:
-        super().__init__(process_queue, handler)
-        self.park = park
-
-    def ended(self, item: Any, result: object, raised: bool) -> None:
-        for each, failure in self.acknowledge(item, result, raised):
-            if failure.parked:
-                self.park(each, failure.after or 0.0)
-            else:
-                self.done_all([each])
-
-
 def mode_of(order: str, *handlers: Handler, **parts: Any) -> MessageMode:
     """A mode for handlers with this order; parts of its group."""
     topic = consumed_by(*handlers)
     if order == "concurrent":
-        return MessageMode([topic], mode_context(topic.handlers, new_acks=ParkedComeAgain, **parts))
+        return MessageMode([topic], mode_context(topic.handlers, redelivery=DroppedFailures(), **parts))
     return MessageMode([topic], mode_context(topic.handlers, dead_letters=DeadLetters(), **parts), in_order=True)
 
 
@@ -451,7 +434,9 @@ async def test_a_retry_of_a_topic_that_is_polled_by_now_is_a_dead_letter_once() 
 
     retries = MessageQueue(retry_topic("group"), "broker-a", 0)
     polled, paused = consumed(call, topic="polled", every=5.0), consumed(call)
-    mode = MessageMode([polled, paused], mode_context([*polled.handlers, *paused.handlers], new_acks=ParkedComeAgain))
+    mode = MessageMode(
+        [polled, paused], mode_context([*polled.handlers, *paused.handlers], redelivery=DroppedFailures())
+    )
     mode.context.member.pauses.pause("topic", "operator")
     messages = [message(at, queue=retries, origin=topic) for at, topic in enumerate(["polled", "topic"])]
     process_queue, delivery = session_of(mode, "concurrent", *messages, queue=retries)

@@ -144,10 +144,8 @@ def puller_of(
     member = member_of(Asked(source)) if member is None else member
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = FlowControl(1 << 20).open(member, queue, limits)
-    committer, session = committer or NoOffsets(), Session(queue, is_contested=False, is_fenced=True)
-    return Puller(
-        member, queue, decode=decode_records, deliver=deliver, flow=flow, committer=committer, session=session
-    )
+    session = Session(committer or NoOffsets(), queue, is_contested=False, is_fenced=True)
+    return Puller(member, queue, decode=decode_records, deliver=deliver, flow=flow, session=session)
 
 
 def member_of(asked: Asked) -> Member:
