@@ -187,6 +187,8 @@ _MENDS: Final[Mapping[str, str]] = {
     "--workers, or a larger limit",
     r"may have ended a process": "it goes on by itself: each of these messages has its turn, and one that lasts for "
     "over 30 s gives it up; see what their handler does with them",
+    r"has failed: what is behind it waits": "the log says why it fails: mend the handler, or pass the message over "
+    "(failures.skip_messages)",
     r"waits for a free call": "raise concurrency= of the handler, or start more --workers",
 }
 """By a pattern of the reason; the first that fits is used."""

@@ -28,6 +28,7 @@ REASONS = (
     " to be sent back: ",
     " that this app has no handler for wait",
     "does not take it",
+    " has failed: what is behind it waits for its attempt ",
     "waits for a free call of handler ",
     " (concurrency ",
     " has been running for ",

@@ -141,8 +141,12 @@ class Mode(ABC):
         journal = self.context.journal
         return None if journal is None else journal.recorder(self.context.member.noted_as, process_queue.message_queue)
 
-    def waits_for_calls(self, process_queue: ProcessQueue[Message]) -> str:
-        """Why nothing of this queue runs, if all calls of its handlers are busy with other queues; otherwise empty."""
+    def why_it_waits(self, process_queue: ProcessQueue[Message]) -> str:
+        """Why this queue finishes nothing: a message is tried again in place, or all calls are busy with other queues;
+        otherwise empty.
+        """
+        if (failed := self.context.attempts.failing.get(process_queue.message_queue)) is not None:
+            return f"#{failed.offset} has failed: what is behind it waits for its attempt {failed.times + 1}"
         if not (callers := self.callers.busy()):
             return ""
         messages = process_queue.unfinished()

@@ -73,9 +73,9 @@ class Figures:
         self._reported: Counter[object] = Counter()
         """What was reported of each handler, and of each topic."""
         self._progress: dict[MessageQueue, tuple[int, int, float]] = {}
-        """By queue: end, unfinished messages, and since when they are the same."""
+        """By queue: its end less its unfinished messages, their number, and since when none was finished."""
         self._waiting: set[MessageQueue] = set()
-        """Queues of which it was said that they wait for a free call."""
+        """Queues of which it was said that they wait for a free call, or for a message that is tried again."""
         self._minute, self._hour = Growth(_MINUTE, self._now()), Growth(_HOUR, self._now())
 
     def __repr__(self) -> str:
@@ -98,7 +98,7 @@ class Figures:
         member = self._member
         self._note_progress()
         self._note_rates()
-        self._tell_of_calls()
+        self._tell_why_it_waits()
         member.blocked.tell()
         for index, handler in enumerate(member.stats.handlers):
             if count := self._news(index, handler.stats.handled):
@@ -120,15 +120,14 @@ class Figures:
         for queue, owned in self._owned.items():
             process_queue = owned.process_queue
             if process_queue is not None:
-                end, unfinished = process_queue.end_offset, len(process_queue)
-                known = before.get(queue)
-                if known is None or known[0] != end or known[1] != unfinished:
-                    known = end, unfinished, now
-                seen[queue] = known
+                unfinished = len(process_queue)
+                finished, known = process_queue.end_offset - unfinished, before.get(queue)
+                is_same = known is not None and known[0] == finished and (known[1] or not unfinished)
+                seen[queue] = finished, unfinished, known[2] if known is not None and is_same else now
         self._progress = seen
 
-    def _tell_of_calls(self) -> None:
-        """Messages wait while all calls of their handler are busy: none of them pays for saying so."""
+    def _tell_why_it_waits(self) -> None:
+        """Messages wait while all calls of their handler are busy, or one in order fails: none pays for saying so."""
         blocked, now, waiting = self._member.blocked, self._now(), set[MessageQueue]()
         for queue, (_, unfinished, since) in self._progress.items():
             process_queue = self._owned[queue].process_queue
@@ -136,9 +135,9 @@ class Figures:
                 unfinished
                 and now - since >= CALL_PATIENCE
                 and process_queue is not None
-                and (reason := self._modes.of(queue.topic).waits_for_calls(process_queue))
+                and (reason := self._modes.of(queue.topic).why_it_waits(process_queue))
             ):
-                blocked.because(queue, reason, source=OF_CALL)
+                blocked.because(queue, reason, kind=OF_CALL, source=OF_CALL)
                 waiting.add(queue)
         for queue in self._waiting - waiting:
             blocked.moving(queue, source=OF_CALL)

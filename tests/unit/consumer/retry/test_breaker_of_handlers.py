@@ -71,7 +71,7 @@ async def test_it_pauses_the_topic_tries_one_message_and_goes_on_when_that_succe
     assert len(reasons(member.consumer)) == 1
     database.is_down = False
     await eventually(lambda: member.consumer.counters.handled == 100, 60)
-    assert not member.consumer.snapshot().blocked
+    await eventually(lambda: not member.consumer.snapshot().blocked)
     assert await member.stop()
     await cluster.stop()
 

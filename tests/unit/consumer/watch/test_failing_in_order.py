@@ -1,0 +1,77 @@
+"""A queue in order says that it waits for a message that fails again and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rocketapp.model.event import Moving, QueueBlocked
+from rocketapp.model.policy import Policy
+from rocketapp.wire.record import Message
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed
+from tests.unit.scripted import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_queue_in_order_says_which_message_it_tries_again_also_while_others_come() -> None:
+    cluster, is_mended = FakeCluster(), asyncio.Event()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        if not is_mended.is_set():
+            raise ValueError("no stock")
+
+    member = await cluster.member(consumed(call, orderly=True, retries=-1)).start()
+    for _ in range(30):
+        cluster.send(queue, b"x")
+        await asyncio.sleep(1)
+    reason = member.consumer.snapshot().blocked[queue]
+    assert reason.startswith("#0 has failed: what is behind it waits for its attempt 3"), reason
+    assert [event.queue for event in member.events.of(QueueBlocked)] == [queue]
+    is_mended.set()
+    await asyncio.sleep(5)
+    assert member.consumer.snapshot().blocked == {}
+    assert [event.queue for event in member.events.of(Moving)] == [queue]
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_long_wait_for_the_next_attempt_is_told_as_well() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        raise ValueError("no stock")
+
+    member = await cluster.member(consumed(call, orderly=True, retry=Policy([600]))).start()
+    cluster.send(queue, b"x")
+    await asyncio.sleep(15)
+    reason = "#0 has failed: what is behind it waits for its attempt 2"
+    assert member.consumer.snapshot().blocked == {queue: reason}
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_with_keys_stands_still_only_when_all_of_its_keys_wait() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        if message.body == b"bad":
+            raise ValueError("no stock")
+
+    topic = consumed(call, order_by=lambda message: message.body, retries=-1)
+    member = await cluster.member(topic).start()
+    cluster.send(queue, b"bad")
+    for _ in range(20):
+        cluster.send(queue, b"good")
+        await asyncio.sleep(1)
+    assert member.consumer.snapshot().blocked == {}
+    await asyncio.sleep(15)
+    assert member.consumer.snapshot().blocked[queue].startswith("#0 has failed: ")
+    assert await member.stop()
+    await cluster.stop()
