@@ -396,18 +396,18 @@ class Broker:
                 self._core.offsets.transactions_done(*progress)
                 self._pops.log.note_progress(popped)
             self._pops.log.note_seen()
-        save = self._saving.offsets_to_save()
-        if save is None:
+        saves = self._saving.offsets_to_save()
+        if not saves:
             return
-        is_log_first = False
+        is_saved = False
         try:
             # What was handed out counts as done: without its checkpoint it would be lost.
-            is_log_first = await self._flusher.log_first() or self._pops.log.is_durable
+            if await self._flusher.log_first() or self._pops.log.is_durable:
+                await self._flusher.run(lambda: [save() for save in saves])
+                is_saved = True
         finally:
-            if not is_log_first:  # also when the broker stops meanwhile
+            if not is_saved:  # also when the broker stops meanwhile
                 self._saving.offsets_not_saved()
-        if is_log_first:
-            await self._flusher.run(save)
 
     async def _save_delivered(self) -> None:
         core = self._core

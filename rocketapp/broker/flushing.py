@@ -13,7 +13,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rocketapp.broker.core import Tell, ended
 from rocketapp.broker.request_dispatch import check_answer
@@ -30,6 +30,7 @@ from rocketapp.wire.command import Command
 
 MOST_UNFLUSHED = 33_554_432
 """Bytes that wait for the disk, with `flush = "sync"`; above it sends are refused. Until then bodies stay in memory."""
+_Result = TypeVar("_Result")
 Answer = Callable[[int, Connection, Command, Command], None]
 """Sends the reply to a command, when all of the log up to this position is durable."""
 
@@ -37,6 +38,23 @@ Answer = Callable[[int, Connection, Command, Command], None]
 def reply(position: int, connection: Connection, command: Command, response: Command) -> None:
     """Send it at once."""
     connection.reply(response)
+
+
+class DiskThread:
+    """A thread for disk work, so that the event loop does not wait for the disk. Files in memory need none."""
+
+    def __init__(self, name: str, *, in_thread: bool) -> None:
+        self._threads = ThreadPoolExecutor(1, name) if in_thread else None
+
+    async def run(self, work: Callable[[], _Result]) -> _Result:
+        """Do this work, also when the caller is cancelled: `close` waits for it."""
+        if self._threads is None:
+            return work()
+        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, work))
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown()
 
 
 class _Waiting(NamedTuple):
@@ -47,14 +65,14 @@ class _Waiting(NamedTuple):
     tell: Tell
 
 
-class Flusher:
+class Flusher(DiskThread):
     """The flushes of one store: one at a time, in a thread if there is one."""
 
     def __init__(
         self, store: MessageStore, saving: Saving, *, observe: Observe, is_sync: bool, in_thread: bool
     ) -> None:
+        super().__init__("rocketapp-broker-disk", in_thread=in_thread)
         self._store, self._saving, self._observe, self._is_sync = store, saving, observe, is_sync
-        self._threads = ThreadPoolExecutor(1, "rocketapp-broker-disk") if in_thread else None
         self.on_flushed: Callable[[], object] = bool
         """Called when more of the log is durable; the owner of who waits for that replaces it."""
         self.answered: Answer = reply
@@ -69,16 +87,6 @@ class Flusher:
 
     def __repr__(self) -> str:
         return f"<Flusher {len(self._waiting)} replies wait>"
-
-    async def run(self, work: Callable[[], object]) -> None:
-        """Run disk work, in the thread if there is one, so that the event loop does not wait for the disk.
-
-        It is done also when the caller is cancelled: `close` waits for it.
-        """
-        if self._threads is None:
-            work()
-        else:
-            await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, work))
 
     async def flush(self) -> None:
         """The flush of the log that comes from time to time; the queues take part in some of them."""
@@ -106,7 +114,7 @@ class Flusher:
         self._is_again = True
         self._are_waiting.set()
 
-    async def end_delete(self, doomed: Queues, remove: Callable[[str], None]) -> None:
+    async def end_delete(self, doomed: Queues, remove: Callable[[str], object]) -> None:
         """Delete what the store has forgotten, when its name is gone. The event loop waits for no disk.
 
         Raises StoreError: it stays.
@@ -114,20 +122,15 @@ class Flusher:
         store = self._store
         try:
             await ended(self.save_names)
+            async with self._flushing:
+                store.distrust_hint()
+                await self._finish(store.begin_flush(everything=True))
+                paths = store.end_delete(doomed)
         except StoreError:
             store.keep(doomed)
             raise
-        async with self._flushing:
-            store.distrust_hint()
-            await self._finish(store.begin_flush(everything=True))
-            paths = store.end_delete(doomed)
-
-        def remove_all() -> None:
-            for path in paths:
-                remove(path)
-
         try:
-            await self.run(remove_all)
+            await self.run(lambda: [remove(path) for path in paths])
         except OSError as error:
             raise StoreError(str(error)) from error
         finally:
@@ -149,10 +152,6 @@ class Flusher:
             if self._waiting:
                 await self._flush_to(max(position for position, _, _ in self._waiting))
             loop.call_soon(self._release)  # while the next sync is under way
-
-    def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown()
 
     def _hold(self, process: Process) -> Process:
         store = self._store
@@ -222,9 +221,8 @@ class Flusher:
         """Write the topics and groups as they are now. After an error all that has changed since is taken back."""
         changes = self._changes
         try:
-            save = self._saving.names_to_save(whole=whole)
-            if save is not None:
-                await self.run(save)
+            saves = self._saving.names_to_save(whole=whole)
+            await self.run(lambda: [save() for save in saves])
         except Exception as error:  # also what cannot be rendered: no reply may wait for ever
             self._saving.undo_names()
             undone = [waits for waits in self._waiting if waits.change > self._written]

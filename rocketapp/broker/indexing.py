@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
+from typing import Any
 
 from rocketapp.broker.store.key_index import Keyed, KeyIndex, keyed
 from rocketapp.broker.store.store import MessageStore
@@ -32,7 +33,7 @@ _AT_ONCE = 64
 """Stored records whose keys are taken in together, which costs less."""
 _MOST_QUESTIONS = 1024
 
-Run = Callable[[Callable[[], object]], Awaitable[None]]
+Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs work where the event loop does not wait for the disk."""
 
 

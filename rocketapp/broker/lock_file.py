@@ -13,10 +13,10 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 from rocketapp.broker.core import Tell
-from rocketapp.broker.locks import LockSave, LockTable
+from rocketapp.broker.flushing import DiskThread
+from rocketapp.broker.locks import LockTable
 from rocketapp.broker.store.config_files import QUEUE_LOCKS, decode
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.store import MessageStore
@@ -40,7 +40,7 @@ class LockFile:
     ) -> None:
         """`in_thread`: write in a thread of its own, so that a lock does not wait for a flush of the log."""
         self._files, self._locks, self._clock, self._monotonic, self._observe = files, locks, clock, monotonic, observe
-        self._threads = ThreadPoolExecutor(1, "rocketapp-broker-locks") if in_thread else None
+        self._disk = DiskThread("rocketapp-broker-locks", in_thread=in_thread)
         self._waiting: list[Tell] = []
         self._is_wanted = asyncio.Event()
 
@@ -78,52 +78,39 @@ class LockFile:
 
     async def run(self) -> None:
         """Write whenever that is wanted, until cancelled. Who waits then gets no answer: the server stops."""
-        loop = asyncio.get_running_loop()
         while True:
             await self._is_wanted.wait()
             self._is_wanted.clear()
-            waiting, self._waiting, problem = self._waiting, [], None
-            save = self._begin_save()
-            if save is not None:
-                is_saved = False
-                try:
-                    if self._threads is None:
-                        problem = self._write(save)
-                    else:
-                        problem = await loop.run_in_executor(self._threads, self._write, save)
-                    is_saved = problem is None
-                finally:  # also when the broker stops meanwhile: then it writes them once more
-                    self._locks.end_save(save, is_saved=is_saved)
+            waiting, self._waiting = self._waiting, []
+            problem = await self._disk.run(self._to_save())
             for tell in waiting:
                 with contextlib.suppress(Exception):
                     tell(problem)
 
     def save_now(self) -> None:
         """Write the locks if they have changed, and return when they are on disk. A failure is reported."""
-        save = self._begin_save()
-        if save is not None:
-            problem = self._write(save)
-            if problem is not None:
-                self._observe(LoopFailed("saving locks", problem.problem))
-            self._locks.end_save(save, is_saved=problem is None)
+        if (problem := self._to_save()()) is not None:
+            self._observe(LoopFailed("saving locks", problem.problem))
 
     def close(self) -> None:
         """Write the rest, when `run` has ended."""
-        if self._threads is not None:
-            self._threads.shutdown()
+        self._disk.close()
         self.save_now()
 
-    def _begin_save(self) -> LockSave | None:
-        """The queue locks to write; None if they have not changed, or are not known."""
+    def _to_save(self) -> Callable[[], StoreError | None]:
+        """What writes the present locks, in any thread, and returns what failed; nothing while they are not known."""
         now = self._monotonic()
         if not self._locks.dirty or self._locks.is_closed(now):
-            return None
-        return self._locks.begin_save(now, self._clock.now())
+            return lambda: None
+        save = self._locks.begin_save(now, self._clock.now())
 
-    def _write(self, save: LockSave) -> StoreError | None:
-        """Write queue locks, in any thread, one call at a time; what failed."""
-        try:
-            replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
-        except Exception as error:
-            return StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}")
-        return None
+        def write() -> StoreError | None:
+            problem = None
+            try:
+                replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
+            except Exception as error:
+                problem = StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}")
+            self._locks.end_save(save, is_saved=problem is None)
+            return problem
+
+        return write

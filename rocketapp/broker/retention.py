@@ -60,13 +60,13 @@ class Retention:
 
     async def clean(self) -> None:
         """Remove what is old. Raises OSError when a file cannot be removed; the next round goes on with it."""
-        await self._run(self._look)
+        self._used = await self._run(self._files.used)
         self._warn()
         before_ms = self._before_ms()
         keep_from = self._first_waiting() if 0 < before_ms < math.inf else math.inf
         position = self._store.expired(before_ms, keep_from)
         if position > self._store.begin_position:
-            queues = self._store.queues_beginning_below(position)
+            queues = self._store.queues()
             for first in range(0, len(queues), _SLICE):
                 for queue in queues[first : first + _SLICE]:
                     self._doomed += ((path, queue) for path in self._store.begin_queue(queue, position))
@@ -86,27 +86,15 @@ class Retention:
             return (now - config.reserved_hours * 3600) * 1000
         return 0
 
-    def _look(self) -> None:
-        self._used = self._store.disk_used
-
     def _warn(self) -> None:
-        config, percent = self._config, self._used * 100
-        is_full = percent >= config.disk_full_percent
-        self._store.refusal = (
-            f"the disk is used to {percent:.0f} %, limit {config.disk_full_percent} (broker.disk_full_percent): "
-            "no message is taken until there is room"
-            if is_full
-            else None
-        )
-        is_filling = percent >= config.disk_forced_percent
+        percent, most = self._used * 100, self._config.disk_full_percent
+        used = f"the disk is used to {percent:.0f} %"
+        mend = f"limit {most} (broker.disk_full_percent): no message is taken until there is room"
+        self._store.refusal = f"{used}, {mend}" if percent >= most else None
+        is_filling = percent >= self._config.disk_forced_percent
         if is_filling and not self._has_warned:
-            self._observe(
-                LoopFailed(
-                    "retention",
-                    f"the disk is used to {percent:.0f} %: the oldest messages are removed, also unread ones; "
-                    f"at {config.disk_full_percent} % none are taken any more",
-                )
-            )
+            problem = f"{used}: the oldest messages are removed, also unread ones; at {most} % none are taken any more"
+            self._observe(LoopFailed("retention", problem))
         self._has_warned = is_filling
 
     def _remove(self) -> None:

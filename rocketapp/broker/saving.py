@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
+from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.pop_modes import RequestModes
@@ -60,16 +61,21 @@ class Saving:
         self.offsets: OffsetTable = OffsetTable(None if store.is_copy else lambda: store.end_position)
         self.modes: RequestModes = RequestModes()
         self.order: PopOrder = PopOrder(lambda: store.end_position)
-        self._topics = (ConfigFile(files, TOPICS, observe), self.topics)
-        self._groups = (ConfigFile(files, GROUPS, observe), self.groups)
-        self._offsets = (ConfigFile(files, CONSUMER_OFFSETS, observe), self.offsets)
-        self._modes = (ConfigFile(files, REQUEST_MODES, observe), self.modes)
-        self._order = (ConfigFile(files, POP_ORDER, observe), self.order)
+        self._names: list[tuple[ConfigFile, ConfigTable[Any]]] = [
+            (ConfigFile(files, TOPICS, observe), self.topics),
+            (ConfigFile(files, GROUPS, observe), self.groups),
+        ]
+        self._others: list[tuple[ConfigFile, Table]] = [
+            (ConfigFile(files, CONSUMER_OFFSETS, observe), self.offsets),
+            (ConfigFile(files, REQUEST_MODES, observe), self.modes),
+            (ConfigFile(files, POP_ORDER, observe), self.order),
+        ]
         self._load(store)
 
     def _load(self, store: MessageStore) -> None:
         """Topics that a missing or damaged file had are taken from the store. Groups begin anew, which is reported."""
-        for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
+        tables: list[tuple[ConfigFile, Table]] = [*self._names, *self._others]
+        for file, table in tables:
             saved = file.load()
             if saved is None:
                 table.dirty = True
@@ -82,41 +88,32 @@ class Saving:
                     f"cannot be used: {error}. Put back its .bak, or move it away to begin without it",
                 ) from None
 
-        for topic in () if self._topics[0].is_readable else store.topics():
+        for topic in () if self._names[0][0].is_readable else store.topics():
             queues = max(store.queue_ids(topic)) + 1
             self.topics.put(self.topics.get(topic) or TopicConfig(topic, queues, queues))
         offsets = self.offsets
         if offsets.dirty and store.is_copy:
             offsets.dirty = offsets.is_known = False
         elif offsets.dirty and store.topics():
-            self._observe(
-                LoopFailed(
-                    "offsets",
-                    f"{self._offsets[0].place} is missing although the store has messages: consumer groups begin anew",
-                )
-            )
+            missing = f"{self._others[0][0].place} is missing although the store has messages"
+            self._observe(LoopFailed("offsets", f"{missing}: consumer groups begin anew"))
         for described in (offsets, self.order):
             end = math.inf if described.position is None else described.position
             described.clamp(partial(store.offset_before, end))
 
-    def names_to_save(self, *, whole: bool = False) -> Callable[[], None] | None:
-        """A function that writes the present topics and groups, in any thread; None if they have not changed.
+    def names_to_save(self, *, whole: bool = False) -> list[Callable[[], None]]:
+        """What writes the present topics and groups, in any thread; nothing if they have not changed.
 
         It appends what has changed; `whole`: or writes the files that lack some of that, which Apache RocketMQ reads.
         `names_written` follows, or `undo_names` after an error.
         """
-        now, steps = self._clock.now(), list[tuple[Callable[[dict[str, Any]], None], Callable[[], dict[str, Any]]]]()
-        for file, table in (self._topics, self._groups):
+        now, saves = self._clock.now(), list[Callable[[], None]]()
+        for file, table in self._names:
             if table.dirty and file.takes_changes and not whole:
-                steps.append((file.append, table.begin_save(now, whole=False)))
+                saves.append(partial(_write, file.append, table.begin_save(now, whole=False)))
             elif table.dirty or (whole and file.has_changes):
-                steps.append((file.save, table.begin_save(now)))
-
-        def save() -> None:
-            for write, form in steps:
-                write(form())
-
-        return save if steps else None
+                saves.append(partial(_write, file.save, table.begin_save(now)))
+        return saves
 
     def names_written(self) -> None:
         """What `names_to_save` returned has ended well."""
@@ -125,46 +122,35 @@ class Saving:
 
     def undo_names(self) -> None:
         """Take back the changes of topics and groups that are not on disk."""
-        for file, table in (self._topics, self._groups):
+        for file, table in self._names:
             file.distrust()
             table.undo()
 
-    def offsets_to_save(self) -> Callable[[], None] | None:
-        """A function that writes the present offsets and modes, in any thread; None if they have not changed.
+    def offsets_to_save(self) -> list[Callable[[], None]]:
+        """What writes the present offsets and modes, in any thread; nothing if they have not changed.
 
-        Who does not call it calls `offsets_not_saved`.
+        Where that is not called, or fails, `offsets_not_saved` follows.
         """
-        return self._to_save(self._offsets, self._modes, self._order)
+        now = self._clock.now()
+        return [partial(_write, file.save, table.begin_save(now)) for file, table in self._others if table.dirty]
 
     def offsets_not_saved(self) -> None:
-        """What `offsets_to_save` returned was not called: all of it is to be saved still."""
-        for _, table in (self._offsets, self._modes, self._order):
+        """What `offsets_to_save` returned has not ended well: all of it is to be saved still."""
+        for _, table in self._others:
             table.dirty = True
         self.offsets.dirty = self.offsets.is_known
 
-    def _to_save(self, *tables: tuple[ConfigFile, Table]) -> Callable[[], None] | None:
-        now = self._clock.now()
-        changed = [(file, table, table.begin_save(now)) for file, table in tables if table.dirty]
-
-        def save() -> None:
-            for file, table, form in changed:
-                try:
-                    file.save(form())
-                except BaseException:
-                    table.dirty = True
-                    raise
-
-        return save if changed else None
-
     def save_all(self) -> None:
         """Write every changed table now, also when writing one of them fails."""
-        for file, names in (self._topics, self._groups):
-            names.dirty = names.dirty or file.has_changes
-        for file, table in (self._topics, self._groups, self._offsets, self._modes, self._order):
-            save = self._to_save((file, table))
+        for save in (*self.names_to_save(whole=True), *self.offsets_to_save()):
             try:
-                if save is not None:
-                    save()
+                save()
             except OSError as error:
-                self._observe(LoopFailed(f"saving {file.place}", str(error)))
+                self.offsets_not_saved()
+                self.topics.dirty = self.groups.dirty = True
+                self._observe(LoopFailed("saving tables", str(error)))
         self.names_written()
+
+
+def _write(write: Callable[[dict[str, Any]], None], form: Callable[[], dict[str, Any]]) -> None:
+    write(form())

@@ -9,7 +9,7 @@ read. A second segment is not filled before the one before it was synced, so all
 
 from __future__ import annotations
 
-import contextlib
+from contextlib import closing, suppress
 from typing import NamedTuple
 
 from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, read_readable
@@ -120,11 +120,10 @@ class CommitLog:
         """The position of a next record of this size. Begins a new segment if it does not fit into the last one."""
         if size + BLANK_BYTES > self._segment_bytes:
             raise StoreError(f"{size} bytes do not fit into a segment: see broker.segment_bytes")
-        if self._tail is None:
-            self._roll(self.end)
-        elif self.end + size > self.limit:
-            self._roll(self.limit + BLANK_BYTES)
-        return self.end
+        place = self.next_place(size)
+        if self._tail is None or place != self.end:
+            self._roll(place)
+        return place
 
     def write(self, data: Bytes) -> None:
         """Append after `place_for`. When it raises StoreError nothing was written, unless it says `is_unknown`."""
@@ -176,12 +175,9 @@ class CommitLog:
 
     def create(self, position: int) -> None:
         """Create an empty segment, durably. Raises OSError. Any thread may call it; `created` follows."""
-        segment = self._files.open(segment_name(position), create=True)
-        try:
+        with closing(self._files.open(segment_name(position), create=True)) as segment:
             segment.truncate(self._segment_bytes)
             segment.sync()
-        finally:
-            segment.close()
         self._files.sync_directory(DIRECTORY)
 
     def created(self, position: int) -> None:
@@ -249,18 +245,14 @@ class CommitLog:
             self.files_end += self._segment_bytes
 
     def _check_size(self, path: str, *, is_last: bool) -> None:
-        segment = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as segment:
             size = segment.size()
-            if size == self._segment_bytes:
-                return
-            if size > self._segment_bytes or not is_last:
+            if size > self._segment_bytes or (size < self._segment_bytes and not is_last):
                 raise ConfigError(
                     self._files.place(path), f"has {size} bytes: set broker.segment_bytes to the size of the files"
                 )
-            segment.truncate(self._segment_bytes)  # a crash came between creating and extending it
-        finally:
-            segment.close()
+            if size < self._segment_bytes:
+                segment.truncate(self._segment_bytes)  # a crash came between creating and extending it
 
     def _roll(self, limit: int) -> None:
         """Begin the segment at `limit`. The full one is synced by the next flush, or before the next one is full."""
@@ -323,17 +315,14 @@ class CommitLog:
         self._files.sync_directory(DIRECTORY)
 
     def _copy_aside(self, position: int) -> None:
-        copy = self._files.open(self._aside(position), create=True)
-        try:
-            start, limit = position, self.segment_end(position)
+        start, limit = position, self.segment_end(position)
+        with closing(self._files.open(self._aside(position), create=True)) as copy:
             while position < limit:
                 chunk = self.read(position, min(_CHUNK_BYTES, limit - position))
                 if not is_empty(chunk):
                     copy.write(chunk.rstrip(b"\0"), position - start)
                 position += len(chunk)
             copy.sync()
-        finally:
-            copy.close()
         self._files.sync_directory(ASIDE)
 
     def _aside(self, position: int) -> str:
@@ -345,14 +334,11 @@ class CommitLog:
     def _sync_from(self, position: int, end: int, *, is_ours: bool) -> None:
         while position < end:
             start, limit = self.segment_start(position), min(self.segment_end(position), end)
-            file = self._files.open(segment_name(start))
-            try:
+            with closing(self._files.open(segment_name(start))) as file:
                 while is_ours and position < limit:
                     size = min(_CHUNK_BYTES, limit - position)
-                    with contextlib.suppress(OSError):  # a bad sector stays one
+                    with suppress(OSError):  # a bad sector stays one
                         file.write(file.read(size, position - start), position - start)
                     position += size
                 file.sync()
                 position = limit
-            finally:
-                file.close()

@@ -14,6 +14,7 @@ so that nobody has to remove a line in time, and Apache RocketMQ may have writte
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 import msgspec
@@ -130,12 +131,9 @@ class ConfigFile:
         end, self._changes_end = self._changes_end, None
         assert end is not None
         line = msgspec.json.encode((self._version, change)) + b"\n"
-        file = self._files.open(self._changes, create=True)
-        try:
+        with closing(self._files.open(self._changes, create=True)) as file:
             file.write(line, end)
             file.sync()
-        finally:
-            file.close()
         if end == 0:
             self._files.sync_directory(directory_of(self._path))
         self._changes_end, self._version = end + len(line), change["dataVersion"]

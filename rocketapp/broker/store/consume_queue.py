@@ -11,11 +11,12 @@ that readers skip, as Apache RocketMQ writes them before the first entry of a fi
 from __future__ import annotations
 
 import contextlib
+import math
 import struct
 from bisect import bisect_left
 from collections.abc import Callable
 
-from rocketapp.broker.store.files import Bytes, File, Files, OpenFiles, directory_of, read_readable
+from rocketapp.broker.store.files import Bytes, Files, OpenFiles, directory_of, read_readable
 from rocketapp.broker.store.stored import Stored
 
 DIRECTORY = "consumequeue"
@@ -35,26 +36,22 @@ Take = Callable[[Stored], object]
 """Called with each message of a queue when its entry is there. It is quick, does not raise, and does not append."""
 
 
-class QueueFiles:
+class QueueFiles(OpenFiles):
     """The files of all consume queues, and what of them is not written or not synced."""
 
     def __init__(self, files: Files) -> None:
-        self.files = files
-        self._open = OpenFiles(files, most=_OPEN_FILES)
+        super().__init__(files, most=_OPEN_FILES)
         self.unsynced: dict[str, bool] = {}
         """Paths written since their last sync, and whether the file is new, so that its name has to be synced too."""
         self.unwritten: dict[ConsumeQueue, None] = {}
         """Queues that have entries in memory only."""
 
-    def get(self, path: str) -> File:
-        return self._open.get(path)
-
     def write(self, path: str, data: Bytes, at: int) -> None:
         """Write into a file, which is made if it does not exist."""
         try:
-            file = self._open.get(path)
+            file = self.get(path)
         except FileNotFoundError:
-            file = self._open.get(path, create=True)
+            file = self.get(path, create=True)
             self.unsynced[path] = True
         if file.size() != FILE_BYTES:
             file.truncate(FILE_BYTES)
@@ -63,7 +60,7 @@ class QueueFiles:
 
     def forget(self, path: str) -> None:
         """Nothing reads or syncs this file any more."""
-        self._open.forget(path)
+        super().forget(path)
         self.unsynced.pop(path, None)
 
     def remove(self, path: str) -> None:
@@ -80,27 +77,9 @@ class QueueFiles:
         for path, is_new in unsynced.items():
             self.unsynced[path] = is_new or self.unsynced.get(path, False)
 
-    def close(self) -> None:
-        self._open.close()
-
 
 class ConsumeQueue:
     """The entries of one queue. `min_offset` is the first that points to a message, `max_offset` the next new one."""
-
-    __slots__ = (
-        "_directory",
-        "_first_file",
-        "_opened",
-        "_unwritten",
-        "_written",
-        "last_physical",
-        "max_offset",
-        "min_offset",
-        "queue_id",
-        "take",
-        "topic",
-        "topic_bytes",
-    )
 
     def __init__(self, topic: str, queue_id: int, opened: QueueFiles) -> None:
         self.topic: str = topic
@@ -148,10 +127,8 @@ class ConsumeQueue:
         end = start + count
         parts = []
         while start < min(end, self._written):
-            number, first = divmod(start, FILE_ENTRIES)
-            size = min(end, self._written, (number + 1) * FILE_ENTRIES) - start
-            file = self._opened.get(self._path(number))
-            parts.append(read_readable(file, size * ENTRY_BYTES, first * ENTRY_BYTES, b"\0"))
+            size = min(end, self._written, (start // FILE_ENTRIES + 1) * FILE_ENTRIES) - start
+            parts.append(self._stored(start, size))
             start += size
         if start < end:
             parts.append(bytes(self._unwritten[: (end - start) * ENTRY_BYTES]))
@@ -196,7 +173,8 @@ class ConsumeQueue:
         )
         if max_offset is not None and not first <= max_offset <= end:
             whole = False
-        self._written = self.max_offset = self.min_offset = first if max_offset is None else max_offset
+        self._written = self.max_offset = first if max_offset is None else max_offset
+        self.min_offset = min(first, self.max_offset)
         return whole
 
     def keep_below(self, position: int) -> None:
@@ -206,19 +184,23 @@ class ConsumeQueue:
         while low < high:
             middle = (low + high) // 2
             found = self._last_below(middle, 1, position)
-            if not found and not self._stored(middle, 1).strip(b"\0"):
+            if not found and not self._last_below(middle, 1, math.inf):
                 found = self._last_below(middle, _PROBED, position)  # a page is lost: the queue may go on behind it
             if found:
                 low = middle + found
             else:
                 high = middle
-        self._written = self.max_offset = self.min_offset = low
+        self._written = self.max_offset = low
+        self.min_offset = min(self.min_offset, low)
         if low > self._first_file * FILE_ENTRIES:
             self.last_physical = self.entry(low - 1)[0]
 
-    def _last_below(self, offset: int, count: int, position: int) -> int:
+    def _last_below(self, offset: int, count: int, position: float) -> int:
         """How far behind `offset` the last of these entries ends that points below the position; 0 if none does."""
-        data = self._stored(offset, count).rstrip(b"\0")
+        try:
+            data = self._stored(offset, count).rstrip(b"\0")
+        except FileNotFoundError:
+            return 0
         data += bytes(-len(data) % ENTRY_BYTES)
         found = 0
         for number, (physical, size, _) in enumerate(ENTRY.iter_unpack(data), 1):
@@ -229,11 +211,7 @@ class ConsumeQueue:
     def _stored(self, offset: int, count: int) -> bytes:
         """At most this many entries of one file, also behind the end of the queue."""
         number, first = divmod(offset, FILE_ENTRIES)
-        try:
-            file = self._opened.get(self._path(number))
-        except FileNotFoundError:
-            return b""
-        return read_readable(file, count * ENTRY_BYTES, first * ENTRY_BYTES, b"\0")
+        return read_readable(self._opened.get(self._path(number)), count * ENTRY_BYTES, first * ENTRY_BYTES, b"\0")
 
     def cut(self, end: int) -> None:
         """Remove every entry from offset `end` on, in memory and in the files."""
@@ -268,7 +246,10 @@ class ConsumeQueue:
             physical, size, _ = self.entry(offset)
             return size != HOLE_SIZE and (size <= 0 or not 0 <= physical < log_min)  # a negative one is damaged
 
-        self.min_offset = self.first_where(is_there, self._first_file * FILE_ENTRIES, self.max_offset)
+        first, end = self.min_offset, self.max_offset
+        physical, size, _ = self.entry(first) if first < end else (0, HOLE_SIZE, 0)
+        if physical < log_min or not 0 < size < HOLE_SIZE:
+            self.min_offset = self.first_where(is_there, first, end)
 
     @staticmethod
     def first_where(holds: Callable[[int], bool], low: int, high: int) -> int:
@@ -325,10 +306,8 @@ def sync_written(files: Files, written: dict[str, bool]) -> dict[str, bool]:
         except OSError:
             refused[path] = is_new
             continue
-        try:
+        with contextlib.closing(file):
             file.sync()
-        finally:
-            file.close()
     for directory in dict.fromkeys(directory_of(path) for path, is_new in written.items() if is_new):
         with contextlib.suppress(FileNotFoundError):
             files.sync_directory(directory)

@@ -535,14 +535,9 @@ class MessageStore:
             found = position
         return found
 
-    def queues_beginning_below(self, position: int) -> list[ConsumeQueue]:
-        """The queues that hold messages below this position of the log."""
-        queues = self._queues.values()
-        return [queue for queue in queues if queue.min_offset < queue.max_offset and self._is_below(queue, position)]
-
-    def _is_below(self, queue: ConsumeQueue, position: int) -> bool:
-        physical, size, _ = queue.entry(queue.min_offset)
-        return size <= 0 or physical < position
+    def queues(self) -> list[ConsumeQueue]:
+        """The queues of today."""
+        return list(self._queues.values())
 
     def begin_queue(self, queue: ConsumeQueue, position: int) -> list[str]:
         """Let a queue begin at its first message from this position on; return its files that are not needed then."""
@@ -579,7 +574,6 @@ class MessageStore:
     def end_delete(self, doomed: Queues) -> list[str]:
         """The files and directories that are to be removed, in any thread. StoreError: the topics stay."""
         if self._queues.position < 0:
-            self.keep(doomed)
             topics = ", ".join(sorted({topic for topic, _ in doomed}))
             raise StoreError(f"topic {topics} is not deleted: {self.problem or 'the disk refuses the recovery hint'}")
         paths = [path for queue in doomed.values() for path in queue.forget()]

@@ -83,9 +83,9 @@ def stalled(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """Let no disk do anything until this is set."""
     goes_on, run = asyncio.Event(), Flusher.run
 
-    async def stalls(flusher: Flusher, work: Callable[[], object]) -> None:
+    async def stalls(flusher: Flusher, work: Callable[[], object]) -> object:
         await goes_on.wait()
-        await run(flusher, work)
+        return await run(flusher, work)
 
     monkeypatch.setattr(Flusher, "run", stalls)
     return goes_on

@@ -9,6 +9,7 @@ from typing import Any
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Bytes, File, MemoryFiles, read_whole
 from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.requests.assignment import POP, RequestMode
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.unit.broker.asking import Running, running
@@ -230,3 +231,23 @@ async def test_a_full_disk_prevents_no_start() -> None:
     disk.on_call = None
     assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
     await again.broker.stop()
+
+
+@in_virtual_time
+async def test_what_waited_behind_offsets_that_could_not_be_written_is_written_when_there_is_room() -> None:
+    files = FullDisk()
+    async with running(files) as broker:
+        client = await broker.client()
+        await client.send("orders", queue_id=0)
+        await client.heartbeat("billing", "orders")
+        await asyncio.sleep(12)
+        files.refused = "config/consumerOffset"
+        mode = RequestMode("orders", "billing", POP, 3).encode()
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("billing", "orders", 0, 1).to_fields())
+        assert (await client.ask(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, mode)).code == ResponseCode.SUCCESS
+        await asyncio.sleep(12)
+        files.refused = "nothing"
+        await asyncio.sleep(12)
+        await broker.restart(killed=True)
+        answer = await (await broker.client()).ask(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
+        assert b'"popShareQueueNum":3' in answer.body

@@ -24,9 +24,9 @@ class Names:
     def __init__(self) -> None:
         self.fails_when = ""
 
-    def names_to_save(self, *, whole: bool) -> Callable[[], None]:
+    def names_to_save(self, *, whole: bool) -> list[Callable[[], None]]:
         self._step("copied")
-        return lambda: self._step("written")
+        return [lambda: self._step("written")]
 
     def _step(self, name: str) -> None:
         if self.fails_when == name:

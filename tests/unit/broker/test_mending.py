@@ -75,7 +75,7 @@ def test_a_repair_ends_although_the_log_begins_later_meanwhile() -> None:
     store = open_store(files)
     steps = begun(store, files)
     begin = 2 * SEGMENT
-    for queue in store.queues_beginning_below(begin):
+    for queue in store.queues():
         for path in store.begin_queue(queue, begin):
             files.remove(path)
     for path in store.begin_log(begin):

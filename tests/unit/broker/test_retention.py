@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -210,8 +211,8 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
     disk.calls, disk.on_call = 0, stop
     clock.time += 1
 
-    async def run(work: Callable[[], None]) -> None:
-        work()
+    async def run(work: Callable[[], Any]) -> Any:
+        return work()
 
     every_hour = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
 
@@ -247,10 +248,10 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a
         clock.time += 1
     store.flush()
 
-    async def run(work: Callable[[], None]) -> None:
+    async def run(work: Callable[[], Any]) -> Any:
         if work.__name__ == "_remove" and refusals:
             raise refusals.pop()
-        work()
+        return work()
 
     index = KeyIndex(disk, clock.now, slots=11, items=100)
     options = config(reserved_hours=200 / 3600, delete_when=ALWAYS)

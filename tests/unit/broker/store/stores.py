@@ -8,6 +8,7 @@ from typing import Any
 from rocketapp.broker.store.files import File, Files, MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.config.broker import BrokerConfig
+from rocketapp.errors import StoreError
 from rocketapp.model.event import Event
 from rocketapp.wire.layout import Record, decode_record
 
@@ -134,7 +135,12 @@ def delete_topic(store: MessageStore, topic: str, files: Files | None = None) ->
     doomed = store.begin_delete({topic: math.inf})
     store.distrust_hint()
     store.flush()
-    for path in store.end_delete(doomed):
+    try:
+        paths = store.end_delete(doomed)
+    except StoreError:
+        store.keep(doomed)
+        raise
+    for path in paths:
         if files is not None:
             files.remove(path)
     store.deleted(doomed)
