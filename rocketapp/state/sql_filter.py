@@ -12,13 +12,15 @@ Depth, length and the number of parts have a bound, because every message of a q
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 LONGEST, DEEPEST, MOST_PARTS = 16_384, 40, 500
 """Bounds of an expression: characters; nested parts; values and operators, where a list of `IN` is one."""
 
+T = TypeVar("T")
 Accepts = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties matches."""
 Value = bool | float | str | None
@@ -28,13 +30,13 @@ Evaluate = Callable[[Mapping[str, str]], Value]
 
 _TOKEN = re.compile(
     r"""(?:[ \t\n\r\f]|--[^\n\r]*[\n\r]|/\*[^*]*\*+(?:[^*/][^*]*\*+)*/)*
-    (?P<token>(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
-    |(?P<whole>0|[1-9][0-9]*[lL]?)|(?P<text>'(?:''|[^'])*')|(?P<name>[a-zA-Z_$][a-zA-Z0-9_$]*)|<>|<=|>=|[=<>(),+-]|$)""",
+    (?:(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
+    |(?P<whole>0|[1-9][0-9]*[lL]?)|(?P<text>'(?:''|[^'])*')
+    |(?P<word>(?i:NOT|AND|OR|BETWEEN|IN|TRUE|FALSE|NULL|IS|CONTAINS|STARTSWITH|ENDSWITH)(?![a-zA-Z0-9_$]))
+    |(?P<name>[a-zA-Z_$][a-zA-Z0-9_$]*)|(?P<sign><>|<=|>=|[=<>(),+-]|$))""",
     re.VERBOSE,
 )
-_WORDS = frozenset(
-    {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH", "ENDSWITH"}
-)
+_SIGNS: Mapping[str, tuple[int, ...]] = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}
 _CONSTANTS: Mapping[str, Value] = {"TRUE": True, "FALSE": False, "NULL": None}
 _WHOLE = re.compile(r"[+-]?\d{1,19}")
 _FLOAT = re.compile(
@@ -94,20 +96,10 @@ class _Parser:
 
     def any_of(self) -> _Part:
         """One or more operands with OR between them."""
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} deep")
-        parts = [self._all_of()]
-        while self._took("OR"):
-            parts.append(self._all_of())
-        self._depth -= 1
-        return self._joined(parts, True)
+        return self._joined(self._list(self._all_of, "OR"), True)
 
     def _all_of(self) -> _Part:
-        parts = [self._equality()]
-        while self._took("AND"):
-            parts.append(self._equality())
-        return self._joined(parts, False)
+        return self._joined(self._list(self._equality, "AND"), False)
 
     def _joined(self, parts: list[_Part], decisive: bool) -> _Part:
         """Parts with AND or OR between them: the first that has the decisive value decides."""
@@ -133,24 +125,23 @@ class _Parser:
                 is_not = self._took("NOT")
                 self._expect("NULL")
                 left = self._of(_is_null(left.evaluate, is_not), left)
-            elif (operator := self._token) in ("=", "<>"):
+            elif (sign := self._token) in ("=", "<>"):
                 self._next()
                 right = self._comparison()
                 _check_equal(left, right)
-                left = self._of(_equal(left.evaluate, right.evaluate, operator == "<>"), left, right)
+                left = self._of(_equal(left.evaluate, right.evaluate, sign == "<>"), left, right)
             else:
                 return left
 
     def _comparison(self) -> _Part:
         left = self._unary()
         while True:
-            operator = self._token
-            if operator in ("<", "<=", ">", ">="):
+            token = self._token
+            if token in _SIGNS:
                 self._next()
-                left = self._ordered(operator, left, self._unary())
-            elif operator in ("NOT", "BETWEEN", "IN", *_TESTS):
-                is_not = self._took("NOT")
-                left = self._tested(left, is_not)
+                left = self._ordered(token, left, self._unary())
+            elif token in ("NOT", "BETWEEN", "IN", *_TESTS):
+                left = self._tested(left, self._took("NOT"))
             else:
                 return left
 
@@ -167,44 +158,39 @@ class _Parser:
             return self._joined([self._ordered(signs[0], left, low), self._ordered(signs[1], left, high)], is_not)
         if self._took("IN"):
             self._expect("(")
-            texts = [self._text()]
-            while self._took(","):
-                texts.append(self._text())
+            among = frozenset(self._list(self._text, ","))
             self._expect(")")
             if not left.is_property:
                 raise ValueError("IN follows the name of a property")
-            return self._of(_among(left.evaluate, frozenset(texts), is_not), left)
+            return self._of(_of_known(lambda value: (value in among) is not is_not, left.evaluate), left)
         test = _TESTS.get(word)
         if test is None:
             raise self._unexpected()
         self._next()
         text = self._text()
-        # An empty text is in no property, and not without it either; the left side is not asked then.
-        return self._of(_text_test(test, left.evaluate, text, is_not) if text else _never, left)
+        if not text:  # it is in no property, and not without it either; the left side is not asked then
+            return self._of(lambda _: False, left)
+        return self._of(_text_test(test, left.evaluate, text, is_not), left)
 
     def _unary(self) -> _Part:
         sign = self._token
         if sign not in ("+", "-", "NOT"):
             return self._primary()
         self._next()
-        self._depth += 1
-        if self._depth > DEEPEST:
-            raise ValueError(f"it is nested more than {DEEPEST} deep")
-        inner = self._unary()
-        self._depth -= 1
+        inner = self._inside(self._unary)
         if sign == "+":
             return inner
         if sign == "-":
-            return self._of(_negative(inner.evaluate), inner)._replace(is_boolean=False)
-        return self._of(_not(_boolean(inner).evaluate), inner)
+            return self._of(_of_known(_negative, inner.evaluate), inner)._replace(is_boolean=False)
+        return self._of(_of_known(operator.not_, _boolean(inner).evaluate), inner)
 
     def _primary(self) -> _Part:
         kind, token = self._kind, self._token
         if self._took("("):
-            inner = self.any_of()
+            inner = self._inside(self.any_of)
             self._expect(")")
             return inner
-        if token in _CONSTANTS and kind == "word":
+        if token in _CONSTANTS:
             self._next()
             return self._constant(_CONSTANTS[token], is_boolean=True)
         if kind == "text":
@@ -220,19 +206,36 @@ class _Parser:
     def _constant(self, value: Value, *, is_boolean: bool = False) -> _Part:
         return self._of(lambda _: value)._replace(is_boolean=is_boolean, constant=(value,))
 
-    def _ordered(self, operator: str, left: _Part, right: _Part) -> _Part:
+    def _ordered(self, sign: str, left: _Part, right: _Part) -> _Part:
         for part in (left, right):
             if part.is_boolean or (part.constant and isinstance(part.constant[0], str)):
-                raise ValueError(f"{operator} compares numbers")
-        return self._of(_order(operator, left.evaluate, right.evaluate), left, right)
+                raise ValueError(f"{sign} compares numbers")
+        wanted = _SIGNS[sign]
+        compared = _of_known(lambda one, other: _compared(one, other) in wanted, left.evaluate, right.evaluate)
+        return self._of(compared, left, right)
 
     def _of(self, evaluate: Evaluate, *parts: _Part) -> _Part:
         """A part that is made of these."""
-        depth = 1 + max((part.depth for part in parts), default=0)
         self._parts += 1
+        return _Part(evaluate, self._bounded(1 + max((part.depth for part in parts), default=0)), is_boolean=True)
+
+    def _inside(self, read: Callable[[], _Part]) -> _Part:
+        """A part within another one that is not read to its end."""
+        self._depth = self._bounded(self._depth + 1)
+        part = read()
+        self._depth -= 1
+        return part
+
+    def _bounded(self, depth: int) -> int:
         if depth > DEEPEST or self._parts > MOST_PARTS:
             raise ValueError(f"it has more than {MOST_PARTS} parts, or is nested more than {DEEPEST} deep")
-        return _Part(evaluate, depth, is_boolean=True)
+        return depth
+
+    def _list(self, read: Callable[[], T], separator: str) -> list[T]:
+        found = [read()]
+        while self._took(separator):
+            found.append(read())
+        return found
 
     # Tokens.
 
@@ -240,16 +243,12 @@ class _Parser:
         found = _TOKEN.match(self._expression, self._at)
         if found is None:
             raise ValueError(f"what begins at character {self._at + 1} is not understood")
-        self._at, self._kind, self._token = found.end(), found.lastgroup or "", found["token"]
-        for kind in ("float", "whole", "text", "name"):
-            if found[kind] is not None:
-                self._kind = kind
-        if self._kind == "name" and self._token.upper() in _WORDS:
-            self._kind, self._token = "word", self._token.upper()
+        self._at, self._kind = found.end(), str(found.lastgroup)
+        self._token = found[self._kind].upper() if self._kind == "word" else found[self._kind]
 
     def _took(self, token: str) -> bool:
         """Whether this word or sign came, which is then behind."""
-        if self._token != token or self._kind in ("name", "text"):
+        if self._token != token:
             return False
         self._next()
         return True
@@ -273,36 +272,27 @@ class _Parser:
 # What a part does with a message.
 
 
-def _never(properties: Mapping[str, str]) -> Value:
-    return False
-
-
 def _is_null(operand: Evaluate, is_not: bool) -> Evaluate:
     return lambda properties: (operand(properties) is None) is not is_not
 
 
-def _not(operand: Evaluate) -> Evaluate:
-    def negated(properties: Mapping[str, str]) -> Value:
-        value = operand(properties)
-        return None if value is None else not value
+def _of_known(result: Callable[..., Value], *operands: Evaluate) -> Evaluate:
+    """What is made of the values of these; unknown as soon as one of them is."""
 
-    return negated
+    def evaluate(properties: Mapping[str, str]) -> Value:
+        values = []
+        for operand in operands:
+            value = operand(properties)
+            if value is None:
+                return None
+            values.append(value)
+        return result(*values)
+
+    return evaluate
 
 
-def _negative(operand: Evaluate) -> Evaluate:
-    def negative(properties: Mapping[str, str]) -> Value:
-        value = operand(properties)
-        return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-    return negative
-
-
-def _among(operand: Evaluate, texts: frozenset[str], is_not: bool) -> Evaluate:
-    def among(properties: Mapping[str, str]) -> Value:
-        value = operand(properties)
-        return None if value is None else (value in texts) is not is_not
-
-    return among
+def _negative(value: Value) -> Value:
+    return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _text_test(test: Callable[[str, str], bool], operand: Evaluate, text: str, is_not: bool) -> Evaluate:
@@ -320,44 +310,29 @@ def _equal(left: Evaluate, right: Evaluate, is_not: bool) -> Evaluate:
             return None
         if one is None or other is None:
             return (one is other) is not is_not
-        same = _key(one) == _key(other) if type(one) is type(other) else _compared(one, other) == 0
+        is_text = isinstance(one, str) and isinstance(other, str)
+        same = one == other if is_text else _compared(one, other) == 0
         return same is not is_not
 
     return equal
 
 
-def _order(operator: str, left: Evaluate, right: Evaluate) -> Evaluate:
-    signs = {"<": (-1,), "<=": (-1, 0), ">": (1,), ">=": (0, 1)}[operator]
-
-    def ordered(properties: Mapping[str, str]) -> Value:
-        one = left(properties)
-        other = None if one is None else right(properties)
-        if one is None or other is None:
-            return None
-        if isinstance(one, str) and isinstance(other, str):
-            one, other = _as_float(one), _as_float(other)
-        return _compared(one, other) in signs
-
-    return ordered
-
-
 def _compared(one: float | str, other: float | str) -> int:
-    """-1, 0 or 1. A text becomes what it is compared with; a truth and a number are not equal."""
-    if isinstance(one, str) and not isinstance(other, str):
-        one = _like(one, other)
-    elif isinstance(other, str) and not isinstance(one, str):
-        if isinstance(one, bool):
-            raise ValueError("a truth is not compared with a text")
-        other = _like(other, one)
-    if isinstance(one, bool) is not isinstance(other, bool):
+    """-1, 0 or 1. A text becomes what it is compared with, two of them numbers; a truth and a number are not equal."""
+    if isinstance(one, bool) and isinstance(other, str):
+        raise ValueError("a truth is not compared with a text")
+    first: float | str = _like(one, other) if isinstance(one, str) else one
+    second: float | str = _like(other, one) if isinstance(other, str) else other
+    if isinstance(first, bool) is not isinstance(second, bool):
         return -1
-    if isinstance(one, float) or isinstance(other, float):
-        one, other = float(one), float(other)
-    first, second = _key(one), _key(other)
-    return (first > second) - (first < second)
+    low: tuple[object, ...] = (first,)
+    high: tuple[object, ...] = (second,)
+    if isinstance(first, float) or isinstance(second, float):
+        low, high = _key(float(first)), _key(float(second))
+    return (low > high) - (low < high)
 
 
-def _like(text: str, value: float) -> float:
+def _like(text: str, value: float | str) -> float:
     """The text as a value of the same kind."""
     if isinstance(value, bool):
         return text.lower() == "true"
@@ -380,10 +355,8 @@ def _as_float(text: str) -> float:
     return float(f"{sign}{nan or infinity or digits}")
 
 
-def _key(value: float | str) -> tuple[object, ...]:
-    """What values of one kind are ordered by: of floats, -0.0 comes before 0.0, and NaN last."""
-    if not isinstance(value, float):
-        return (value,)
+def _key(value: float) -> tuple[object, ...]:
+    """What floats are ordered by: -0.0 comes before 0.0, and NaN last."""
     return (True,) if math.isnan(value) else (False, value, math.copysign(1, value))
 
 
