@@ -132,7 +132,7 @@ class Broker:
             store, index, files, config, clock=clock, observe=observe, run=run, first_waiting=core.first_waiting
         )
         self._pulls = PullProcessor(core, loop)
-        self._held_pops = PopProcessor(core, self._pops, loop, self._scan_in)
+        self._held_pops = PopProcessor(core, self._pops, loop)
         self._clients = ClientProcessor(core, observe)
         self._transactions = TransactionProcessor(core)
         self._sends = SendProcessor(core, self._flusher)
@@ -153,7 +153,7 @@ class Broker:
         """What it knows of itself, for whoever shows it."""
         core.store.followers += [self._pulls.follow, self._held_pops.follow]
         core.on_topic_created = self._clients.topic_created
-        core.delays.on_scheduled = core.timers.on_scheduled = self._scan_in
+        core.delays.on_scheduled = core.timers.on_scheduled = self._pops.log.on_scheduled = self._scan_in
         self._scan_at = 0.0
         """The loop's time of the next scan of the delayed messages."""
         self._scan_sooner = asyncio.Event()
@@ -338,11 +338,9 @@ class Broker:
         if self.master is not None:
             await self.master.finish()
         self._indexing.close()
-        if not self._core.store.is_copy:  # whose progress is that of its master
-            if self._core.store.problem is None:
-                self._core.offsets.transactions_done(*self._core.halves.progress())
-                self._pops.log.note_progress(popped)
-            self._pops.log.note_seen()
+        if not self._core.store.is_copy and self._core.store.problem is None:  # a slave's progress is its master's
+            self._core.offsets.transactions_done(*self._core.halves.progress())
+            self._pops.log.note_progress(popped)
         self._core.offsets.dirty = self._core.offsets.dirty and self._pops.log.is_durable
         self._saving.save_all()
         if self._core.store.problem is None:
@@ -395,7 +393,6 @@ class Broker:
             if await self._flusher.log_first():
                 self._core.offsets.transactions_done(*progress)
                 self._pops.log.note_progress(popped)
-            self._pops.log.note_seen()
         saves = self._saving.offsets_to_save()
         if not saves:
             return

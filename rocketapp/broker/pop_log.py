@@ -11,13 +11,17 @@ Time is an argument. Java: PopBufferMergeService, PopReviveService.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heappop, heappush
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.pop_checkpoints import (
     REVIVE_GROUP,
     REVIVE_QUEUES,
-    OpenCheckpoints,
+    Key,
+    Place,
     PopCheckpoint,
     read,
     revive_topic,
@@ -36,8 +40,8 @@ _MOST_WRITTEN = 64
 """Checkpoints of one revive queue that one turn writes again."""
 _LONGEST_IN_FLIGHT_MS = 300_000
 """For so long clients hide what they handle; what is hidden for longer is a retry, which nobody acknowledges before."""
-_SEEN_GROUP = "ROCKETAPP_POP_SEEN"
-"""Its offset in a revive queue, saved with all offsets: they count the checkpoints before it."""
+_SLACK = 1024
+"""Closed checkpoints that the heap of due times may contain, beyond the number of open ones, before it is rebuilt."""
 
 
 class ReviveLog:
@@ -47,11 +51,25 @@ class ReviveLog:
         """Read what the last run, or Apache RocketMQ, has left open."""
         self._core, self._observe = core, observe
         self._topic = revive_topic(core.config.cluster)
-        self.open: OpenCheckpoints = OpenCheckpoints()
+        self.on_scheduled: Callable[[float], object] = float
+        """Called with the seconds until the messages of a checkpoint come again; the owner of the clock replaces it."""
+        self.in_flight: Counter[Place] = Counter()
+        """How many messages of a queue are handed out: all of a checkpoint, until the last one is done."""
+        self._by_due: list[PopCheckpoint] = []
+        # OrderedDict because most leave near the front: a plain dict steps over its deleted slots.
+        self.open: OrderedDict[Key, PopCheckpoint] = OrderedDict()
+        """Every checkpoint of which a message is not acknowledged, in the order of their records in the log."""
         self._end = 0
         """The log of the broker has every checkpoint up to here."""
-        self._queues = [self._load(queue) for queue in range(REVIVE_QUEUES)]
-        self.note_seen()
+        self._counted = core.offsets.position or 0
+        """The offsets that were saved count the checkpoints up to here."""
+        store, topic, queues = core.store, self._topic, range(REVIVE_QUEUES)
+        done = [core.offsets.committed(REVIVE_GROUP, topic, queue) for queue in queues]
+        begins = [0 if last is None else last + 1 for last in done]
+        self._queues = [QueueFollower(store, topic, queue, begins[queue], self._note) for queue in queues]
+        for follower in self._queues:
+            follower.catch_up(follower.behind)
+        self.open = OrderedDict(sorted(self.open.items(), key=lambda item: item[1].physical))
 
     def __repr__(self) -> str:
         return f"<ReviveLog {len(self.open)} checkpoints are open>"
@@ -87,76 +105,98 @@ class ReviveLog:
         due_ms = self._core.timers.next_due_ms()
         return due_ms is None or due_ms > now_ms
 
-    def _load(self, queue: int) -> QueueFollower:
-        """Follow one queue, from what the last run has left open on."""
-        core, topic = self._core, self._topic
-        last = core.offsets.committed(REVIVE_GROUP, topic, queue)
-        seen = core.offsets.committed(_SEEN_GROUP, topic, queue)
-        if last is None and seen is None:
-            seen = 0
-        end = core.store.max_offset(topic, queue)
-
-        def take(stored: Stored) -> None:
-            found = self._note(stored)
-            if found is not None and seen is not None and seen <= stored.queue_offset < end:
-                self._count(found)
-
-        follower = QueueFollower(core.store, topic, queue, 0 if last is None else last + 1, take)
-        follower.catch_up(end)
-        return follower
-
-    def _note(self, stored: Stored) -> PopCheckpoint | None:
-        """Carry out what a record says; a checkpoint is returned."""
+    def _note(self, stored: Stored) -> None:
+        """Carry out what a record says."""
         try:
-            found = read(stored.raw_properties, stored.body, stored.queue_id)
+            found = read(stored.raw_properties, stored.body, stored.queue_id, stored.physical)
         except ProtocolError:
             self._observe(RecordDamaged(self._topic, stored.queue_id, stored.queue_offset, stored.physical))
-            return None
+            return
         if isinstance(found, PopCheckpoint):
-            if not self._is_of_present_queue(found, stored.physical):
-                return None
-            self.open.put(found, stored.queue_offset)
-            return found
-        if found is not None:
-            self.open.ack(found.key, found.offsets)
-        return None
+            if self._is_of_present_queue(found):
+                self._put(found)
+                if self._counted <= found.physical < self._core.store.recovered_end:
+                    self._count(found)
+        elif found is not None:
+            self._ack(*found)
 
-    def _is_of_present_queue(self, checkpoint: PopCheckpoint, position: int) -> bool:
+    def _is_of_present_queue(self, checkpoint: PopCheckpoint) -> bool:
         """Whether its messages are there and were stored before it; else others have their offsets, in a new topic."""
-        _, topic, queue_id, _, _ = checkpoint.key
+        _, topic, queue_id = checkpoint.key.place
         entry = self._core.store.entry(topic, queue_id, max(checkpoint.offsets, default=-1))
-        return entry is not None and entry[0] < position
+        return entry is not None and entry[0] < checkpoint.physical
 
     def _count(self, checkpoint: PopCheckpoint) -> None:
         """The last run has handed it out after it saved its offsets."""
-        group, topic, queue_id, _, _ = checkpoint.key
-        end = max(checkpoint.offsets, default=-1) + 1
-        if end > (self._core.offsets.committed(group, topic, queue_id) or 0):
-            self._core.offsets.commit(group, topic, queue_id, end)
+        offsets, queue, end = self._core.offsets, checkpoint.key.place, max(checkpoint.offsets, default=-1) + 1
+        if end > (offsets.committed(*queue) or 0):
+            offsets.commit(*queue, end)
+
+    def _put(self, checkpoint: PopCheckpoint) -> None:
+        """It is in the log. A second one of the same has all acknowledgements of the first."""
+        before = self.open.get(checkpoint.key)
+        if before is not None:
+            checkpoint.acked |= before.acked
+            self.close(before)
+        if not checkpoint.left():
+            return
+        self.open[checkpoint.key] = checkpoint
+        self.in_flight[checkpoint.key.place] += len(checkpoint.offsets)
+        heappush(self._by_due, checkpoint)
+        if len(self._by_due) > 2 * len(self.open) + _SLACK:
+            self._by_due = list(self.open.values())
+            heapify(self._by_due)
+        self.on_scheduled((checkpoint.due_ms - self._core.now_ms()) / 1000)
+
+    def _ack(self, key: Key, offsets: Iterable[int]) -> None:
+        """Messages are done; a checkpoint without any left is closed."""
+        checkpoint = self.open.get(key)
+        if checkpoint is not None:
+            checkpoint.ack(offsets)
+            if not checkpoint.left():
+                self.close(checkpoint)
+
+    def close(self, checkpoint: PopCheckpoint) -> None:
+        """Nothing of it, which is open, is awaited any more."""
+        del self.open[checkpoint.key]
+        queue = checkpoint.key.place
+        self.in_flight[queue] -= len(checkpoint.offsets)
+        if not self.in_flight[queue]:
+            del self.in_flight[queue]
+
+    def drop(self, topic: str) -> None:
+        """Close those of a topic that is being deleted."""
+        for checkpoint in [one for one in self.open.values() if one.key.topic == topic]:
+            self.close(checkpoint)
+
+    @property
+    def first_due(self) -> PopCheckpoint | None:
+        """The one whose messages come again first."""
+        heap = self._by_due
+        while heap and self.open.get(heap[0].key) is not heap[0]:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    @property
+    def _first(self) -> PopCheckpoint | None:
+        """The one whose record is the first in the log: a start reads from there on."""
+        return next(iter(self.open.values()), None)
 
     def forget_done(self) -> None:
         """Close what the offsets say that it need not be read again: Apache RocketMQ revives without a record of it."""
         for queue in range(REVIVE_QUEUES):
             last = self._core.offsets.committed(REVIVE_GROUP, self._topic, queue)
-            while last is not None and (first := self.open.first_stored(queue)) is not None and first.place <= last:
-                self.open.close(first)
+            entry = None if last is None else self._core.store.entry(self._topic, queue, last)
+            position = -1 if entry is None else entry[0]
+            for one in [one for one in self.open.values() if one.revive_queue == queue and one.physical <= position]:
+                self.close(one)
 
     # What outlives the process.
 
-    def note_seen(self) -> None:
-        """Together with the offsets is saved which checkpoints they count: a start counts only those behind."""
-        for queue in range(REVIVE_QUEUES):
-            end = self._core.store.max_offset(self._topic, queue)
-            if end:
-                self._core.offsets.commit(_SEEN_GROUP, self._topic, queue, end)
-
     def progress(self) -> list[int]:
         """Per queue the last record that need not be read again."""
-        firsts = map(self.open.first_stored, range(REVIVE_QUEUES))
-        return [
-            (follower.position if first is None else min(first.place, follower.position)) - 1
-            for first, follower in zip(firsts, self._queues, strict=True)
-        ]
+        before, position = self._core.store.offset_before, math.inf if self._first is None else self._first.physical
+        return [before(position, self._topic, at, queue.position) - 1 for at, queue in enumerate(self._queues)]
 
     def note_progress(self, progress: Sequence[int]) -> None:
         """The log is durable up to these records: the next start begins behind them."""
@@ -171,7 +211,7 @@ class ReviveLog:
         away become timers: what is popped later need not wait for them. Raises StoreError.
         """
         core, before = self._core, [queue.position - 1 for queue in self._queues]
-        for checkpoint in self.open.by_due():
+        for checkpoint in sorted(self.open.values()):
             far_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms - 1000  # as Apache RocketMQ has it
             if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
                 record = checkpoint.record(self._topic, core.config.name, far_ms)
@@ -182,9 +222,12 @@ class ReviveLog:
 
     def write_far_ones(self, now_ms: int) -> None:
         """Write open checkpoints again that have fallen far behind the end of the log. Raises StoreError."""
-        for queue, follower in enumerate(self._queues):
-            for _ in range(_MOST_WRITTEN):
-                first = self.open.first_stored(queue)
-                if first is None or first.place >= follower.position - FARTHEST_BACK:
-                    break
-                self.store([first], now_ms)
+        for _ in range(_MOST_WRITTEN):
+            first = self._first
+            if first is None:
+                return
+            queue = self._queues[first.revive_queue]
+            recent = self._core.store.entry(self._topic, first.revive_queue, queue.position - FARTHEST_BACK)
+            if recent is None or first.physical >= recent[0]:
+                return
+            self.store([first], now_ms)

@@ -17,17 +17,17 @@ class RequestModes:
     """The modes that members or operators have set; all others pull."""
 
     def __init__(self) -> None:
-        self._modes: dict[tuple[str, str], RequestMode] = {}
+        self._modes: dict[str, dict[str, RequestMode]] = {}
         self.dirty: bool = False
 
     def __repr__(self) -> str:
-        return f"<RequestModes of {len(self._modes)} topics and groups>"
+        return f"<RequestModes of {len(self._modes)} topics>"
 
     def of(self, topic: str, group: str) -> RequestMode:
-        return self._modes.get((topic, group)) or RequestMode(topic, group, PULL)
+        return self._modes.get(topic, {}).get(group) or RequestMode(topic, group, PULL)
 
     def put(self, mode: RequestMode) -> None:
-        self._modes[mode.topic, mode.group] = mode
+        self._modes.setdefault(mode.topic, {})[mode.group] = mode
         self.dirty = True
 
     def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
@@ -36,20 +36,10 @@ class RequestModes:
         return lambda: form
 
     def to_json(self) -> dict[str, Any]:
-        topics: dict[str, dict[str, Any]] = {}
-        for (topic, group), mode in sorted(self._modes.items()):
-            topics.setdefault(topic, {})[group] = msgspec.to_builtins(mode)
-        return {"messageRequestModeMap": topics}
+        return {"messageRequestModeMap": msgspec.to_builtins(self._modes)}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError when it is not one."""
-        try:
-            modes = [
-                RequestMode.of(mode)
-                for groups in (saved.get("messageRequestModeMap") or {}).values()
-                for mode in groups.values()
-            ]
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"messageRequestModeMap: {type(error).__name__} {error}") from None
-        self._modes = {(mode.topic, mode.group): mode for mode in modes}
+        table = saved.get("messageRequestModeMap") or {}
+        self._modes = msgspec.convert(table, dict[str, dict[str, RequestMode]], strict=False)
         self.dirty = False

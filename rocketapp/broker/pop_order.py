@@ -9,36 +9,31 @@ No clock: times come in. The saved form is Apache's consumerOrderInfo.json (Java
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from rocketapp.broker.pop_checkpoints import HandedOut
+import msgspec
+
+from rocketapp.broker.pop_checkpoints import HandedOut, Place
+from rocketapp.errors import BrokerError
 from rocketapp.model.numbers import is_whole
-from rocketapp.wire.lenient_json import int64_of, text_of
+from rocketapp.wire.codes import ResponseCode
 
 _IDLE_MS = 24 * 3_600_000
 """Milliseconds without a pop after which a queue is forgotten."""
-Queue = tuple[str, str, int]
-"""Topic, group and queue id."""
+_SAVED_AS = {"popped_ms": "popTime", "invisible_ms": "i", "attempt_id": "a", "visible": "ot", "counts": "oc"}
 
 
-class InOrder(HandedOut):
+class InOrder(HandedOut, eq=False, rename=_SAVED_AS.get, kw_only=True):
     """The messages of one pop of one queue, which come again from there."""
 
-    __slots__ = ("attempt_id", "counts", "invisible_ms", "popped_ms", "visible")
-
-    def __init__(self, offsets: Sequence[int], popped_ms: int, invisible_ms: int, attempt_id: str | None) -> None:
-        super().__init__(offsets)
-        self.popped_ms: int = popped_ms
-        self.invisible_ms: int = invisible_ms
-        self.attempt_id: str | None = attempt_id
-        self.visible: dict[int, int] = {}
-        """When single messages come again, where that was changed."""
-        self.counts: dict[int, int] = {}
-        """How often a message was handed out before."""
-
-    def __repr__(self) -> str:
-        return f"<Popped in order: {list(self.offsets)}, free at {self.free_ms}>"
+    popped_ms: int
+    invisible_ms: int = 0
+    attempt_id: str | None = None
+    visible: dict[int, int] = msgspec.field(default_factory=dict)
+    """When single messages come again, where that was changed."""
+    counts: dict[int, int] = msgspec.field(default_factory=dict)
+    """How often a message was handed out before."""
 
     @property
     def free_ms(self) -> int:
@@ -53,33 +48,17 @@ class InOrder(HandedOut):
 
     def to_json(self) -> dict[str, Any]:
         """Copies, as `ConfigFile.save` needs them: what changes later is another object."""
-        first = self.offsets[0]
-        return {
-            "popTime": self.popped_ms,
-            "i": self.invisible_ms,
-            "o": [first, *(offset - first for offset in self.offsets[1:])],
-            "ot": dict(self.visible),
-            "oc": dict(self.counts),
-            "l": self.popped_ms,
-            "cm": self.acked,
-            **({} if self.attempt_id is None else {"a": self.attempt_id}),
-        }
+        first, *others = self.offsets
+        own = {"o": [first, *(offset - first for offset in others)], "l": self.popped_ms}
+        return {**msgspec.to_builtins(self), **own}
 
     @classmethod
     def from_json(cls, data: Any) -> InOrder:
         """From decoded members. Raises KeyError, TypeError or ValueError for others."""
-        first, *others = map(int64_of, data["o"])
-        attempt_id = data.get("a")
-        one = cls(
-            [first, *(first + each for each in others)],
-            int64_of(data["popTime"]),
-            int64_of(data.get("i") or 0),
-            None if attempt_id is None else text_of(attempt_id),
-        )
-        one.acked = int64_of(data.get("cm") or 0)
-        one.visible = {int64_of(key): int64_of(value) for key, value in (data.get("ot") or {}).items()}
-        one.counts = {int64_of(key): int64_of(value) for key, value in (data.get("oc") or {}).items()}
-        return one
+        first, *others = msgspec.convert(data["o"], list[int], strict=False)
+        own = {"o": [first, *(first + each for each in others)]}
+        found = {name: value for name, value in data.items() if value is not None}
+        return msgspec.convert({**found, **own}, cls, strict=False)
 
 
 class PopOrder:
@@ -90,20 +69,20 @@ class PopOrder:
         self._log_end = log_end
         self.position: int | None = None
         """Where the log ended when it was saved; None if that is not known."""
-        self._popped: dict[Queue, InOrder] = {}
+        self._popped: dict[Place, InOrder] = {}
         self.dirty: bool = False
 
     def __repr__(self) -> str:
         return f"<PopOrder of {len(self._popped)} queues>"
 
-    def free_ms(self, queue: Queue, attempt_id: str | None) -> int:
+    def free_ms(self, queue: Place, attempt_id: str | None) -> int:
         """When a queue may be popped; for who repeats a request, by its attempt id, at once."""
         popped = self._popped.get(queue)
         if popped is None or (attempt_id and attempt_id == popped.attempt_id):
             return 0
         return popped.free_ms
 
-    def popped(self, queue: Queue, popped: InOrder) -> Mapping[int, int]:
+    def popped(self, queue: Place, popped: InOrder) -> Mapping[int, int]:
         """Messages were handed out; returns how often each of them was before."""
         before = self._popped.get(queue)
         if before is not None:
@@ -115,11 +94,11 @@ class PopOrder:
         self.dirty = True
         return popped.counts
 
-    def ack(self, queue: Queue, offset: int, popped_ms: int, *, done_to: int) -> int | None:
+    def ack(self, queue: Place, offset: int, popped_ms: int, *, done_to: int) -> int | None:
         """A message is done; returns the offset of the group from now on, None if that pop is not the last one.
 
         `done_to`: the group's offset. Where a crash has left nothing else, only the message there counts as done.
-        Raises ValueError for a message that was not popped.
+        Raises BrokerError for a message that was not popped.
         """
         popped = self._popped.get(queue)
         if popped is None:
@@ -127,12 +106,13 @@ class PopOrder:
         if popped.popped_ms != popped_ms:
             return None
         if offset not in popped.offsets:
-            raise ValueError(f"offset is illegal, {offset} is none of {list(popped.offsets)}")
+            problem = f"offset is illegal, {offset} is none of {list(popped.offsets)}"
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
         popped.ack([offset])
         self.dirty = True
         return popped.next_offset
 
-    def hide(self, queue: Queue, offset: int, popped_ms: int, until_ms: int) -> None:
+    def hide(self, queue: Place, offset: int, popped_ms: int, until_ms: int) -> None:
         """A message comes again at another time."""
         popped = self._popped.get(queue)
         if popped is not None and popped.popped_ms == popped_ms and offset in popped.offsets:
@@ -141,17 +121,16 @@ class PopOrder:
 
     def drop(self, topic: str) -> None:
         """The topic was deleted."""
-        for queue in [queue for queue in self._popped if queue[0] == topic]:
-            del self._popped[queue]
-            self.dirty = True
+        for queue in [queue for queue in self._popped if queue[1] == topic]:
+            self.reset(queue)
 
     def clamp(self, possible: Callable[[str, int, int], int]) -> None:
         """Forget what was popped of an earlier topic of that name: see `OffsetTable.clamp`."""
-        for (topic, group, queue_id), popped in list(self._popped.items()):
-            if possible(topic, queue_id, popped.offsets[-1] + 1) <= popped.offsets[-1]:
-                self.reset((topic, group, queue_id))
+        for queue, popped in list(self._popped.items()):
+            if possible(*queue[1:], popped.offsets[-1] + 1) <= popped.offsets[-1]:
+                self.reset(queue)
 
-    def reset(self, queue: Queue) -> None:
+    def reset(self, queue: Place) -> None:
         """The group was moved in this queue: nothing of it is waited for."""
         self.dirty = self._popped.pop(queue, None) is not None or self.dirty
 
@@ -164,18 +143,18 @@ class PopOrder:
 
     def to_json(self) -> dict[str, Any]:
         table: dict[str, dict[int, Any]] = {}
-        for (topic, group, queue_id), popped in sorted(self._popped.items(), key=lambda item: item[0]):
+        for (group, topic, queue_id), popped in sorted(self._popped.items(), key=lambda item: item[0]):
             table.setdefault(f"{topic}@{group}", {})[queue_id] = popped.to_json()
         return {"table": table}
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError when it is not one."""
-        found: dict[Queue, InOrder] = {}
+        found: dict[Place, InOrder] = {}
         try:
             for name, queues in (saved.get("table") or {}).items():
                 topic, _, group = name.partition("@")
                 for queue_id, popped in queues.items():
-                    found[topic, group, int(queue_id)] = InOrder.from_json(popped)
+                    found[group, topic, int(queue_id)] = InOrder.from_json(popped)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"table: {type(error).__name__} {error}") from None
         position = saved.get("logPosition")

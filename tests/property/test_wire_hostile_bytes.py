@@ -47,7 +47,7 @@ QUEUE = MessageQueue("T", "b", 0)
 _PLAIN = Record("T", b"hello", properties.encode({"TAGS": "a", "UNIQ_KEY": "A", "KEYS": "k"}))
 _ITEMS = encode_batch([(b"one", b"k\x01v\x02", 1), (b"two", b"", 0)])
 _CHECKPOINT = pop_checkpoints.PopCheckpoint(
-    pop_checkpoints.Key("G", "T", 0, 0, 1), [4, 7], invisible_ms=2, revive_queue=0
+    [4, 7], key=pop_checkpoints.Key("G", "T", 0, 0, 1), invisible_ms=2, revive_queue=0
 )
 _KEY = b'{"brokerName":"b","queueId":0,"topic":"T"}'
 SAMPLES = [

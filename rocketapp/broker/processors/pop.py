@@ -10,8 +10,7 @@ one of those who only want to be told that there is something.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core
@@ -68,11 +67,8 @@ _Held = HeldRequest[_Place, PopRequest]
 class PopProcessor:
     """Answers pops, now or later, and what members say of popped messages."""
 
-    def __init__(
-        self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop, handed_out: Callable[[float], None]
-    ) -> None:
-        """`handed_out` is called with the seconds for which messages are hidden."""
-        self._core, self._pops, self._loop, self._handed_out = core, pops, loop, handed_out
+    def __init__(self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop) -> None:
+        self._core, self._pops, self._loop = core, pops, loop
         self.held: LongPoll[_Place, PopRequest] = LongPoll(loop, self._run_again)
         """Those that wait for a message, and those who only want to be told of it."""
         self._tags_codes = TagsCodes()
@@ -115,39 +111,21 @@ class PopProcessor:
         return DONE
 
     def _acknowledge(self, acks: list[tuple[Key, Acks]]) -> None:
-        for key, (handle, offsets) in acks:
-            if handle.revive_queue == ORDERLY:
-                try:
-                    for offset in offsets:
-                        self._pops.ack_in_order(key, offset)
-                except ValueError as error:
-                    raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-                self._is_free(key)
-        self._pops.ack([each for each in acks if each[1].handle.revive_queue != ORDERLY], self._core.now_ms())
-
-    def _is_free(self, key: Key) -> None:
-        """A queue that is popped in order has changed: who waits for it looks again."""
-        for (group, wanted, _), waiting in list(self.held.by_topic.get(key.topic, {}).items()):
-            if group == key.group and (wanted < 0 or wanted == key.queue_id):
-                self._wake_one(waiting, None)
+        self._pops.ack(acks, self._core.now_ms())
+        for key, (handle, _) in acks:
+            if handle.revive_queue == ORDERLY:  # who waits for the queue looks again
+                self._wake(key.topic, key.group, key.queue_id)
 
     @answers(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def change(self, request: AckRequest) -> Answer:
-        invisible_ms = request.invisible_ms
-        if invisible_ms is None or invisible_ms < 0:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {invisible_ms} is not a time")
+        if request.invisible_ms is None or request.invisible_ms < 0:
+            raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {request.invisible_ms} is not a time")
         self._check_offset(request, is_end_legal=False)
-        handle, key, now_ms = request.handle, _key_of(request), self._core.now_ms()
-        if handle.revive_queue == ORDERLY:
-            popped_ms = handle.popped_ms
-            invisible_ms = self._pops.hide_in_order(key, handle.offset, invisible_ms=invisible_ms, now_ms=now_ms)
-            self._is_free(key)
-        else:
-            popped_ms = self._pops.hide(
-                key, handle.offset, invisible_ms=invisible_ms, suspend=request.suspend, now_ms=now_ms
-            )
-            self._handed_out(invisible_ms / 1000)
-        return PopResponse(popped_ms, invisible_ms, handle.revive_queue, 0)
+        key, revive_queue = _key_of(request), request.handle.revive_queue
+        popped_ms, invisible_ms = self._pops.hide(key, request, self._core.now_ms())
+        if revive_queue == ORDERLY:
+            self._wake(key.topic, key.group, key.queue_id)
+        return PopResponse(popped_ms, invisible_ms, revive_queue, 0)
 
     # What else happens.
 
@@ -155,21 +133,15 @@ class PopProcessor:
         """Messages were stored: one held pop of each group looks for each, in the next turn of the loop."""
         for stored in records if self.held.by_topic else ():
             topic, queue_id = stored.topic, stored.queue_id
-            places = self.held.by_topic.get(topic)
-            if places is None or not stored.is_queued:
-                continue
-            tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
-            for (_, wanted, _), waiting in list(places.items()):
-                if wanted < 0 or wanted == queue_id:
-                    self._wake_one(waiting, tags_code)
+            if topic in self.held.by_topic and stored.is_queued:
+                tags_code = self._tags_codes.of(topic, queue_id, stored.raw_properties, stored.stored_ms)
+                self._wake(topic, None, queue_id, tags_code)
 
     def come_again(self, group: str, retry_topic: str) -> None:
         """Messages were stored in a retry topic of pop: held pops of the group look for them."""
         for topic in list(self.held.by_topic):
             if pop_retry_topic(group, topic, OF_RETRY) == retry_topic:
-                for (of_group, _, _), waiting in list(self.held.by_topic.get(topic, {}).items()):
-                    if of_group == group:
-                        self._wake_one(waiting, None)
+                self._wake(topic, group)
 
     # Checks.
 
@@ -212,9 +184,8 @@ class PopProcessor:
             return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
         popped = pops.pop(request, held.wanted, self._core.now_ms())
         if popped.body:
-            self._handed_out(request.invisible_ms / 1000)
-            if popped.answer.rest:
-                self._wake_next(request)
+            if popped.answer.rest:  # another one may have it
+                self._wake(request.topic, request.group)
             return _answer(held, ResponseCode.SUCCESS, "FOUND", popped)
         if self._loop.time() >= held.deadline:
             return _answer(held, ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", popped)
@@ -248,15 +219,12 @@ class PopProcessor:
         free = self._loop.time() + (free_ms - self._core.now_ms()) / 1000 if free_ms else held.deadline
         self.held.hold(held, min(held.deadline, free))
 
-    def _wake_next(self, request: PopRequest) -> None:
-        """More is left than one answer has: another one may have it."""
-        places = self.held.by_topic.get(request.topic, {}).items()
-        waiting = next((held for (group, _, told), held in places if group == request.group and not told), {})
-        self._wake_one(waiting, None)
-
-    def _wake_one(self, waiting: Iterable[_Held], tags_code: int | None) -> None:
-        first = (held for held in waiting if tags_code is None or held.takes(tags_code))
-        self.held.wake(list(islice(first, 1)))
+    def _wake(self, topic: str, group: str | None, queue_id: int = -1, tags_code: int | None = None) -> None:
+        """One of those who wait in each place: of any group, or this one; of any queue, or this one."""
+        for place, waiting in list(self.held.by_topic.get(topic, {}).items()):
+            if group in (None, place.group) and (queue_id < 0 or place.queue_id in (-1, queue_id)):
+                takers = (held for held in waiting if tags_code is None or held.takes(tags_code))
+                self.held.wake([first] if (first := next(takers, None)) else [])
 
 
 def _answer(held: _Held, code: int, remark: str, popped: Popped | None = None) -> Command:

@@ -606,7 +606,7 @@ def test_what_apache_rocketmq_has_left_in_its_timers_arrives_when_it_is_due(mome
             await one.ack_all(await one.pop())  # so that the group has an offset behind them
             now_ms = int(broker.clock.now() * 1000)
             key = Key("billing", "orders", 0, 0, now_ms)
-            theirs = PopCheckpoint(key, [0, 1, 2], invisible_ms=10_000, revive_queue=5)
+            theirs = PopCheckpoint([0, 1, 2], key=key, invisible_ms=10_000, revive_queue=5)
             topic, due_ms = revive_topic("DefaultCluster"), now_ms + 10_000
 
             async def put(record: Record, deliver_ms: int) -> None:
