@@ -10,8 +10,11 @@ Java: ScheduleMessageService.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
+
+import msgspec
 
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
@@ -27,7 +30,8 @@ from rocketapp.wire import properties as names
 from rocketapp.wire.layout import Record, decode_record
 
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)
-_BATCH, _BATCH_BYTES = 64, 4_194_304
+BATCH, _BATCH_BYTES = 64, 4_194_304
+"""What one write delivers: messages, and about how many bytes."""
 
 
 def delayed(record: Record, level: int) -> Record:
@@ -61,6 +65,19 @@ def restored(record: Record) -> Record | None:
     if topic_problem(topic) or topic in FORBIDDEN_TOPICS or not queue_id.isdecimal() or 0 in record.raw_properties:
         return None
     return record._replace(topic=topic, queue_id=int(queue_id))
+
+
+def batch_of(found: Iterable[Record | None]) -> tuple[int, list[Record]]:
+    """How many of these messages are processed at once, and the records of them; None: of what is left out."""
+    count, size, records = 0, 0, list[Record]()
+    for record in islice(found, BATCH):
+        count += 1
+        if record is not None:
+            records.append(record)
+            size += len(record.body)
+        if size >= _BATCH_BYTES:
+            break
+    return count, records
 
 
 class DelayedMessages:
@@ -109,7 +126,7 @@ class DelayedMessages:
                 while delivered < limit:
                     count = self._deliver_batch(level, now_ms)
                     delivered += count
-                    if count < _BATCH:
+                    if count < BATCH:
                         break
             except StoreError as error:
                 problem = error
@@ -165,24 +182,23 @@ class DelayedMessages:
         return offset
 
     def _deliver_batch(self, level: int, now_ms: int) -> int:
-        """Deliver up to 64 messages of a level, or some MiB; return how many of its entries were processed."""
-        offset = start = self._first(level)
-        records: list[Record] = []
-        while offset - start < _BATCH and sum(len(record.body) for record in records) < _BATCH_BYTES:
+        """Deliver the next messages of a level; return how many of its entries were processed."""
+        count, records = batch_of(self._due(level, now_ms))
+        self._store.append_batch(records)
+        self._offsets[level] += count
+        return count
+
+    def _due(self, level: int, now_ms: int) -> Iterator[Record | None]:
+        """The messages of a level that are due; None for one that cannot be read."""
+        for offset in self.waiting(level):
             entry = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
             if entry is None or entry[2] > now_ms:
-                break
+                return
             record = read_held_back(self._store, SCHEDULE_TOPIC, level - 1, offset, self._observe)
             again = self._store.entry(SCHEDULE_TOPIC, level - 1, offset)
             if again is not None and again[2] > now_ms:  # reading has made the entry again
-                break
-            if record is not None:
-                records.append(record)
-            offset += 1
-        if offset > start:
-            self._store.append_batch(records)
-            self._offsets[level] = offset
-        return offset - start
+                return
+            yield record
 
     def _load(self) -> dict[int, int]:
         saved = self._file.load()
@@ -196,7 +212,4 @@ class DelayedMessages:
 
 def _offsets_of(saved: Mapping[str, Any]) -> dict[int, int]:
     """The offsets of delayOffset.json by level. Raises ValueError when it has none."""
-    try:
-        return {int(level): int(offset) for level, offset in saved["offsetTable"].items()}
-    except (KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"offsetTable: {type(error).__name__} {error}") from None
+    return msgspec.convert(saved.get("offsetTable"), dict[int, int], strict=False)

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from rocketapp.broker.data_version import DataVersion
 from rocketapp.model.names import HALF_TOPIC, OP_TOPIC
 from rocketapp.model.numbers import is_whole
@@ -69,17 +71,14 @@ class OffsetTable:
         return offset
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        queues = self._offsets.get((topic, group))
-        if queues is None:
-            queues = self._offsets[topic, group] = {}
+        queues = self._offsets.setdefault((topic, group), {})
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
             self.dirty = True
 
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset; None if the group never committed in this queue."""
-        queues = self._offsets.get((topic, group))
-        return None if queues is None else queues.get(queue_id)
+        return self._offsets.get((topic, group), {}).get(queue_id)
 
     def transactions_done(self, half_offset: int, end_offset: int) -> None:
         """Store how far half messages and their ends need not be read again, where Apache RocketMQ looks for it."""
@@ -94,15 +93,11 @@ class OffsetTable:
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Store how far the group has pulled. For statistics only; never saved."""
-        queues = self._pulled.get((topic, group))
-        if queues is None:
-            queues = self._pulled[topic, group] = {}
-        queues[queue_id] = next_offset
+        self._pulled.setdefault((topic, group), {})[queue_id] = next_offset
 
     def pulled_to(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that the group will pull next; None if it has not pulled since the broker started."""
-        queues = self._pulled.get((topic, group))
-        return None if queues is None else queues.get(queue_id)
+        return self._pulled.get((topic, group), {}).get(queue_id)
 
     def topics_by_group(self) -> dict[str, set[str]]:
         """Every group that has committed an offset, with the topics in which it has."""
@@ -148,28 +143,23 @@ class OffsetTable:
         """Count a change; return what makes the saved form of the present table, in any thread."""
         self._version.changed(now)
         self.dirty = False
-        position, form = self.position if self._log_end is None else self._log_end(), self._begin()
-        return lambda: form() | ({} if position is None else {"logPosition": position})
+        position = self.position if self._log_end is None else self._log_end()
+        copies, version = {key: dict(queues) for key, queues in self._offsets.items()}, self._version.to_json()
+        return lambda: _form(copies, version) | ({} if position is None else {"logPosition": position})
 
     def to_json(self) -> dict[str, Any]:
         """As it is saved in consumerOffset.json."""
-        return self._begin()()
-
-    def _begin(self) -> Callable[[], dict[str, Any]]:
-        copies, version = {key: dict(queues) for key, queues in self._offsets.items()}, self._version.to_json()
-        return lambda: _form(copies, version)
+        return _form(self._offsets, self._version.to_json())
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError for anything that is not an offset; it is never read as 0."""
-        table = saved.get("offsetTable")
-        if not isinstance(table, Mapping):
-            raise ValueError("no offsetTable in it")
+        table = msgspec.convert(saved.get("offsetTable"), dict[str, dict[int, int]], strict=False)
         offsets: dict[tuple[str, str], dict[int, int]] = {}
         for key, queues in table.items():
-            topic, separator, group = str(key).partition(_SEPARATOR)
-            if not separator or not isinstance(queues, Mapping):
+            topic, separator, group = key.partition(_SEPARATOR)
+            if not separator:
                 raise ValueError(f"offsetTable: {key!r} is not topic@group")
-            offsets[topic, group] = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            offsets[topic, group] = queues
         self._offsets = offsets
         position = saved.get("logPosition")
         self.position = position if is_whole(position) else None

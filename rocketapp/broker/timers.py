@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
-from rocketapp.broker.delays import held_back, read_held_back
+from rocketapp.broker.delays import batch_of, held_back, read_held_back
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore
@@ -40,7 +40,6 @@ LONGEST_MS = 3 * 86_400_000
 MOST_WAITING = 500_000
 """Most messages that wait. Their offsets are in memory."""
 
-_BATCH, _BATCH_BYTES = 64, 4_194_304
 _MOST_READ = 1024
 """Records of the queue that one turn reads."""
 _THEIRS = struct.Struct(">qqqq")
@@ -48,7 +47,7 @@ _THEIRS = struct.Struct(">qqqq")
 _OURS, _OURS_AT, _PAGE = struct.Struct(">q32sI"), 64, 4096
 """The first offset that waits; what the part before said; a checksum. Apache RocketMQ leaves this part as it is."""
 _ENTRY, _LOG_BYTES = struct.Struct(">iqiqiqiiq"), 104_857_600
-_PLAIN, _ROLL, _DELETE = 1, 2, 4
+_PLAIN, _ROLL = 1, 2
 _WHEEL_MS = 6 * 86_400_000
 """Apache RocketMQ's wheel has seven days. What is due later is put again, in time."""
 
@@ -84,22 +83,24 @@ class TimedMessages:
         self._seconds: dict[int, array[int]] = {}
         """Second -> offsets of the messages and recalls of it, in order."""
         self._heap: list[int] = []
-        self._recalled: dict[int, dict[str, int]] = {}
-        """Second -> what is taken back of it, and by which offset."""
-        self._rolled: dict[int, dict[str, int]] = {}
-        """Second -> messages of it that Apache RocketMQ has put again, and the last offset of each."""
+        self._last: dict[int, dict[str, int]] = {}
+        """Second -> messages of it that Apache RocketMQ has put again, and the last offset of each; -1: taken back."""
         self._waiting = 0
         self.on_scheduled: Callable[[float], object] = float
         """Called with the seconds until each new message is due; the owner of the clock replaces it."""
         self._begun = self._load()
         """What was delivered before: at the start, and on a slave as its master said last."""
         self._queue = QueueFollower(store, TIMER_TOPIC, 0, self._begun.first, self._note)
-        self._changes = 1
-        self._saved = 1 if self._is_saved(self._begun) else 0
-        """How many changes of the position the file has."""
+        self._saved = self._state if self._is_saved(self._begun) else None
+        """The state whose position the file has."""
 
     def __repr__(self) -> str:
         return f"<TimedMessages: {self._waiting} wait>"
+
+    @property
+    def _state(self) -> tuple[int, int]:
+        """Another one whenever messages came or were delivered."""
+        return self._queue.position, self._waiting
 
     def __len__(self) -> int:
         """Messages that wait, and recalls of them."""
@@ -161,13 +162,13 @@ class TimedMessages:
 
         None: nothing has changed.
         """
-        if self._saved == self._changes or self._queue.behind:
+        if self._saved == self._state or self._queue.behind:
             return None
-        position, changes = self._position(), self._changes
+        position, state = self._position(), self._state
 
         def save() -> None:
             self._save(position)
-            self._saved = changes
+            self._saved = state
 
         return save
 
@@ -181,7 +182,6 @@ class TimedMessages:
             offsets = self._seconds[second]
             left = array("q", [offset for offset in offsets if offset >= read_to])
             self._waiting -= len(offsets) - len(left)
-            self._changes += 1
             self._seconds[second] = left
             if not left:
                 self._drop(second)
@@ -204,7 +204,6 @@ class TimedMessages:
     # The queue of the topic.
 
     def _note(self, stored: Stored) -> None:
-        self._changes += 1
         offset, properties = stored.queue_offset, names.decode(stored.raw_properties)
         due = properties.get(names.TIMER_OUT_MS, "")
         if not due.isdecimal() or len(due) > 18:
@@ -213,10 +212,10 @@ class TimedMessages:
         second = int(due) // 1000
         if offset < self._begun.read_to and second * 1000 < self._begun.done_ms:
             return
-        if names.TIMER_DEL_UNIQKEY in properties:
-            self._recalled.setdefault(second, {})[_key(properties)] = offset
-        elif names.TIMER_ROLL_TIMES in properties:
-            self._rolled.setdefault(second, {})[_key(properties)] = offset
+        is_recall = names.TIMER_DEL_UNIQKEY in properties
+        if is_recall or names.TIMER_ROLL_TIMES in properties:
+            last, key = self._last.setdefault(second, {}), _key(properties)
+            last[key] = -1 if is_recall or last.get(key) == -1 else offset
         if second not in self._seconds:
             self._seconds[second] = array("q")
             heapq.heappush(self._heap, second)
@@ -227,20 +226,10 @@ class TimedMessages:
     # Delivery.
 
     def _deliver_batch(self, second: int) -> int:
-        """Deliver up to 64 messages of a second, or some MiB; return how many of its entries were processed."""
+        """Deliver the next messages of a second; return how many of its entries were processed."""
         offsets = self._seconds[second]
-        records: list[Record] = []
-        count = size = 0
-        for offset in offsets[:_BATCH]:
-            record = self._wanted(second, offset)
-            if record is not None:
-                records.append(record)
-                size += len(record.body)
-            count += 1
-            if size >= _BATCH_BYTES:
-                break
+        count, records = batch_of(self._wanted(second, offset) for offset in offsets)
         self._store.append_batch(records)
-        self._changes += 1
         self._waiting -= count
         del offsets[:count]
         if not offsets:
@@ -251,16 +240,15 @@ class TimedMessages:
     def _drop(self, second: int) -> None:
         """All of it is delivered."""
         del self._seconds[second]
-        self._recalled.pop(second, None)
-        self._rolled.pop(second, None)
+        self._last.pop(second, None)
 
     def _wanted(self, second: int, offset: int) -> Record | None:
         """The record for the real queue; None for a recall, for what was recalled or rolled, or cannot be read."""
         record = read_held_back(self._store, TIMER_TOPIC, 0, offset, self._observe)
-        key = "" if record is None else _key(names.decode(record.raw_properties))
-        is_recalled = key in self._recalled.get(second, ())  # as the recall itself is
-        is_rolled = self._rolled.get(second, {}).get(key, offset) != offset
-        return None if is_recalled or is_rolled else record
+        last = self._last.get(second)
+        if record is None or last is None:
+            return record
+        return record if last.get(_key(names.decode(record.raw_properties)), offset) == offset else None
 
     # The position.
 
@@ -310,9 +298,9 @@ class TimedMessages:
         try:
             file.truncate(_LOG_BYTES)
             data, written, before, last = bytearray(), 0, -1, -1
-            for count, (second, offset, is_recall) in enumerate(self._kept(), 1):
+            for count, (second, offset) in enumerate(self._kept(), 1):
                 slot = min(second * 1000, position.done_ms + _WHEEL_MS)
-                magic = (_PLAIN if slot == second * 1000 else _PLAIN | _ROLL) | (_DELETE if is_recall else 0)
+                magic = _PLAIN if slot == second * 1000 else _PLAIN | _ROLL
                 at, before, last = written + len(data), before if second == last else -1, second
                 data += self._entry(offset, before, magic, position, slot)
                 before = at if written + len(data) > at else before
@@ -330,14 +318,12 @@ class TimedMessages:
             file.close()
         return written + len(data)
 
-    def _kept(self) -> Iterator[tuple[int, int, bool]]:
-        """Of what waits: its second, its offset, and whether it is a recall."""
+    def _kept(self) -> Iterator[tuple[int, int]]:
+        """The second and the offset of what will be delivered."""
         for second in sorted(self._seconds):
-            recalls, is_rolled = frozenset(self._recalled.get(second, {}).values()), second in self._rolled
             for offset in self._seconds[second]:
-                is_recall = offset in recalls
-                if is_recall or not is_rolled or self._wanted(second, offset) is not None:
-                    yield second, offset, is_recall
+                if second not in self._last or self._wanted(second, offset) is not None:
+                    yield second, offset
 
     def _entry(self, offset: int, before: int, magic: int, position: Position, slot: int) -> bytes:
         entry = self._store.entry(TIMER_TOPIC, 0, offset)
