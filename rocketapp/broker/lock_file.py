@@ -102,15 +102,15 @@ class LockFile:
         now = self._monotonic()
         if not self._locks.dirty or self._locks.is_closed(now):
             return lambda: None
-        save = self._locks.begin_save(now, self._clock.now())
+        content, end_save = self._locks.begin_save(now, self._clock.now())
 
         def write() -> StoreError | None:
             problem = None
             try:
-                replace_whole(self._files, QUEUE_LOCKS, json.dumps(save.content).encode())
+                replace_whole(self._files, QUEUE_LOCKS, json.dumps(content).encode())
             except Exception as error:
                 problem = StoreError(f"{self._files.place(QUEUE_LOCKS)} cannot be written: {error}")
-            self._locks.end_save(save, is_saved=problem is None)
+            end_save(problem is None)
             return problem
 
         return write

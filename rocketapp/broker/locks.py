@@ -11,11 +11,12 @@ than 25 s, so a saved lock always expires after its holder has stopped trusting 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.wire.lenient_json import queue_members, queue_of
 
 _AGREE = 1.0
 """Seconds by which the two clocks may differ over a restart without one of them having jumped."""
@@ -37,12 +38,8 @@ MOST_LOCKS = 262_144
 """Most locks of all groups together. A client may name any queue, also one that does not exist."""
 
 
-class LockSave(NamedTuple):
-    """A state of the table on its way to the disk."""
-
-    content: dict[str, Any]
-    locks: list[tuple[_Lock, float]]
-    """The locks in it and their `since`."""
+EndSave = Callable[[bool], None]
+"""Told whether what a save wrote is on disk; if it could not be written, the table has to be saved again."""
 
 
 class LockTable:
@@ -129,32 +126,22 @@ class LockTable:
 
     # Over a restart.
 
-    def begin_save(self, now: float, wall: float) -> LockSave:
+    def begin_save(self, now: float, wall: float) -> tuple[dict[str, Any], EndSave]:
         """The saved form of the present state. `now`: monotonic seconds; `wall`: seconds since 1970."""
         self.dirty = False
         entries, locks = [], []
         for group, held in self._held.items():
             for queue, lock in held.items():
                 locks.append((lock, lock.since))
-                entries.append(
-                    {
-                        "group": group,
-                        "topic": queue.topic,
-                        "brokerName": queue.broker_name,
-                        "queueId": queue.queue_id,
-                        "clientId": lock.client_id,
-                        "ageMs": int((now - lock.since) * 1000),
-                    }
-                )
-        return LockSave({"savedAtMs": int(wall * 1000), "monotonicMs": int(now * 1000), "locks": entries}, locks)
+                own = {"clientId": lock.client_id, "ageMs": int((now - lock.since) * 1000)}
+                entries.append({"group": group, **queue_members(queue), **own})
 
-    def end_save(self, save: LockSave, *, is_saved: bool) -> None:
-        """The content is on disk, or could not be written and the table has to be saved again."""
-        if not is_saved:
-            self.dirty = True
-            return
-        for lock, since in save.locks:
-            lock.saved = since
+        def end(is_saved: bool) -> None:
+            self.dirty = self.dirty or not is_saved
+            for lock, since in locks if is_saved else ():
+                lock.saved = since
+
+        return {"savedAtMs": int(wall * 1000), "monotonicMs": int(now * 1000), "locks": entries}, end
 
     def load(self, saved: Mapping[str, Any], now: float, wall: float) -> None:
         """Load saved locks. Raises KeyError, TypeError or ValueError for content that `begin_save` did not make.
@@ -166,12 +153,10 @@ class LockTable:
         is_trusted = passed >= 0 and abs(wall - saved["savedAtMs"] / 1000 - passed) <= _AGREE
         loaded: dict[str, dict[MessageQueue, _Lock]] = {}
         for lock in saved["locks"]:
-            queue = MessageQueue(str(lock["topic"]), str(lock["brokerName"]), int(lock["queueId"]))
             age = passed + max(0, lock["ageMs"]) / 1000 if is_trusted else 0.0
             if age <= self._expiry:
-                loaded.setdefault(str(lock["group"]), {})[queue] = _Lock(
-                    str(lock["clientId"]), now - age, now - age if is_trusted else float("-inf")
-                )
+                own = _Lock(str(lock["clientId"]), now - age, now - age if is_trusted else float("-inf"))
+                loaded.setdefault(str(lock["group"]), {})[queue_of(lock)] = own
         self._held, self.dirty = loaded, not is_trusted
 
     def close_until_expiry(self, now: float) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from rocketapp.broker.filtering import Filter
@@ -25,27 +26,20 @@ R = TypeVar("R")
 P = TypeVar("P", bound=Hashable)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HeldRequest(Generic[P, R]):
     """One request that is held, or may be. `place`: where in its topic it waits."""
 
-    __slots__ = ("command", "connection", "deadline", "place", "request", "timer", "topic", "wanted")
-
-    def __init__(
-        self, connection: Connection, command: Command, request: R, wanted: Filter, *, topic: str, place: P
-    ) -> None:
-        self.connection: Connection = connection
-        self.command: Command = command
-        self.request: R = request
-        self.wanted: Filter = wanted
-        self.topic: str = topic
-        self.place: P = place
-        self.deadline: float = 0.0
-        """When it is answered in any case, by the loop's clock."""
-        self.timer: asyncio.TimerHandle | None = None
-        """None while it is not held."""
-
-    def __repr__(self) -> str:
-        return f"<HeldRequest {self.topic} {self.place}>"
+    connection: Connection
+    command: Command
+    request: R
+    wanted: Filter
+    topic: str
+    place: P
+    deadline: float = 0.0
+    """When it is answered in any case, by the loop's clock."""
+    timer: asyncio.TimerHandle | None = None
+    """None while it is not held."""
 
     def takes(self, tags_code: int) -> bool:
         """Whether a message with this tags code may match."""
@@ -89,8 +83,7 @@ class LongPoll(Generic[P, R]):
     def wake(self, several: Iterable[HeldRequest[P, R]]) -> None:
         """Run these again, in the next turn of the loop."""
         for held in several:
-            if held.timer is not None:
-                self._take_out(held, held.timer)
+            if self._take_out(held):
                 if not self._woken:
                     self._loop.call_soon(self._answer_woken)
                 self._woken.append(held)
@@ -102,8 +95,7 @@ class LongPoll(Generic[P, R]):
     def forget(self, connection: Connection) -> None:
         """Drop the requests of a connection that has ended."""
         for held in list(self._by_connection.get(connection, ())):
-            if held.timer is not None:
-                self._take_out(held, held.timer)
+            self._take_out(held)
 
     def stop(self) -> None:
         """Drop what is held. Its connections are closed next."""
@@ -111,8 +103,11 @@ class LongPoll(Generic[P, R]):
         for connection in list(self._by_connection):
             self.forget(connection)
 
-    def _take_out(self, held: HeldRequest[P, R], timer: asyncio.TimerHandle) -> None:
-        timer.cancel()
+    def _take_out(self, held: HeldRequest[P, R]) -> bool:
+        """Whether it was held."""
+        if held.timer is None:
+            return False
+        held.timer.cancel()
         held.timer = None
         places, own = self.by_topic[held.topic], self._by_connection[held.connection]
         waiting = places[held.place]
@@ -124,6 +119,7 @@ class LongPoll(Generic[P, R]):
             del places[held.place]
         if not places:
             del self.by_topic[held.topic]
+        return True
 
     def _answer_woken(self) -> None:
         woken, self._woken = self._woken, []

@@ -64,8 +64,7 @@ class OffsetProcessor:
     @answers(RequestCode.UPDATE_CONSUMER_OFFSET, needs=_COMMIT, reads=CommitRequest)
     def commit(self, request: CommitRequest) -> Answer:
         core = self._core
-        if core.topics.get(request.topic) is None:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
+        core.known_topic(request.topic)
         core.group(request.group)
         if request.offset < 0 or not 0 <= request.queue_id < MOST_QUEUES:
             raise BrokerError(
@@ -82,9 +81,7 @@ class OffsetProcessor:
     @answers(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, needs=_RESET, slave=REFUSES, reads=ResetOffsetRequest)
     def reset(self, request: ResetOffsetRequest) -> Answer:
         core = self._core
-        topic = core.topics.get(request.topic)
-        if topic is None:
-            raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {request.topic} not exist!")
+        topic = core.known_topic(request.topic)
         if core.groups.get(request.group) is None:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {request.group} not exist!")
         chosen = range(topic.read_queues) if request.queue_id < 0 else [request.queue_id]

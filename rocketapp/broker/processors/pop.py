@@ -88,9 +88,8 @@ class PopProcessor:
 
     def _asked(self, connection: Connection, command: Command, request: PopRequest) -> _Held:
         place = _Place(request.group, request.queue_id, command.code == RequestCode.NOTIFICATION)
-        held = _Held(connection, command, request, self._check(request), topic=request.topic, place=place)
-        held.deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST)
-        return held
+        deadline = self._loop.time() + min(request.poll_ms / 1000, LONGEST)
+        return _Held(connection, command, request, self._check(request), request.topic, place, deadline)
 
     @answers(RequestCode.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def ack(self, request: AckRequest) -> Answer:

@@ -27,7 +27,6 @@ MOST_BYTES = 262_144
 MOST_HELD, MOST_HELD_BY_ALL = 65_536, 131_072
 """Most held pulls of one connection: one for every queue that a topic can have."""
 
-_FOUND_NOTHING = frozenset({ReadStatus.OFFSET_OVERFLOW_ONE, ReadStatus.OFFSET_FOUND_NULL})
 _FOUND_NO_QUEUE = frozenset({ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE})
 _GO_ON = frozenset({ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING})
 
@@ -46,9 +45,7 @@ class PullProcessor:
     @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, needs=CONSUME)
     def pull(self, connection: Connection, command: Command) -> Answer:
         request = PullRequest.from_fields(command.fields)
-        held = HeldRequest(
-            connection, command, request, self._check(request), topic=request.topic, place=request.queue_id
-        )
+        held = HeldRequest(connection, command, request, self._check(request), request.topic, request.queue_id)
         if request.sys_flag & FLAG_COMMIT and request.commit_offset >= 0:
             self._core.offsets.commit(request.group, request.topic, request.queue_id, request.commit_offset)
         return self._run(held, may_hold=bool(request.sys_flag & FLAG_SUSPEND))
@@ -148,7 +145,7 @@ class PullProcessor:
 def _code_of(status: ReadStatus, offset: int) -> ResponseCode:
     if status is ReadStatus.FOUND:
         return ResponseCode.SUCCESS
-    if status in _FOUND_NOTHING or (status in _FOUND_NO_QUEUE and offset == 0):
+    if status is ReadStatus.OFFSET_OVERFLOW_ONE or (status in _FOUND_NO_QUEUE and offset == 0):
         return ResponseCode.PULL_NOT_FOUND
     if status in _GO_ON:
         return ResponseCode.PULL_RETRY_IMMEDIATELY

@@ -95,7 +95,7 @@ def test_asking_for_nothing_leaves_nothing_behind() -> None:
 
 
 def saved(locks: LockTable, now: float, wall: float) -> Any:
-    return json.loads(json.dumps(locks.begin_save(now, wall).content))
+    return json.loads(json.dumps(locks.begin_save(now, wall)[0]))
 
 
 @given(st.floats(0, 200), st.floats(-0.9, 0.9), st.floats(0, 59))
@@ -124,12 +124,12 @@ def test_renewals_are_saved_every_quarter_of_a_life_and_new_owners_at_once() -> 
     locks = LockTable(60)
     locks.lock("billing", QUEUES[:1], "one", now=0)
     assert locks.dirty
-    locks.end_save(locks.begin_save(0, 1e9), is_saved=True)
+    locks.begin_save(0, 1e9)[1](True)
     locks.lock("billing", QUEUES[:1], "one", now=14)
     assert not locks.dirty
     locks.lock("billing", QUEUES[:1], "one", now=15)
     assert locks.dirty
-    locks.end_save(locks.begin_save(15, 1e9), is_saved=True)
+    locks.begin_save(15, 1e9)[1](True)
     locks.unlock("billing", QUEUES[:1], "one")
     assert locks.dirty
 

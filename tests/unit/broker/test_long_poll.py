@@ -43,7 +43,7 @@ class Polls:
     def hold(
         self, name: str, *, topic: str = "orders", place: int = 0, owner: str = "mine", wait: float = 15
     ) -> Waiting:
-        held = HeldRequest(self.of[owner], Command(11), name, Filter(), topic=topic, place=place)
+        held = HeldRequest(self.of[owner], Command(11), name, Filter(), topic, place)
         self.poll.hold(held, self.loop.time() + wait)
         return held
 
