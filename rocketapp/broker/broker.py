@@ -286,7 +286,7 @@ class Broker:
     async def start(self, address: str) -> None:
         """Start the loops. `address` is the `host:port` at which clients reach the broker."""
         self._core.address = address
-        self._core.store.mend_later = self._mend_later
+        self._core.store.repair.later = self._mend_later
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
@@ -328,7 +328,7 @@ class Broker:
         await self._tasks.close()
         if self._tables is not None:
             await self._tables.close()
-        self._core.store.mend_later = None
+        self._core.store.repair.later = None
         if self._replies is not None:
             self._replies.close()
         self._lock_file.close()

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
 from functools import partial
 
 from rocketapp.broker.indexing import Run
 from rocketapp.broker.store.reading import MOST_BYTES, MOST_MESSAGES, ReadStatus
 from rocketapp.broker.store.store import MessageStore
-from rocketapp.broker.store.stored import Stored
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import StoreError
 from rocketapp.model.event import LoopFailed, Observe
@@ -34,7 +32,6 @@ class Scrub:
 
     def __init__(self, store: MessageStore, config: BrokerConfig, *, observe: Observe, run: Run) -> None:
         self._store, self._config, self._observe, self._run = store, config, observe, run
-        self._records: Iterator[Stored] = iter(())
         self._next: dict[tuple[str, int], int] = {}
         """By queue: the offset at which its next reading begins."""
         self._brought = 0
@@ -61,40 +58,30 @@ class Scrub:
         """Read what is there now."""
         store, end, ends = self._store, self._store.end_position, self._store.begin_search()
         self.position = self._brought = store.begin_position
-        self._records = store.records(self.position, end)
         self._next.clear()
         while self.position < end:
-            before = self.position
-            await self._bring(end)
-            for queue, last in self._slice().items():
+            before = max(self.position, store.begin_position)
+            await self._bring(before, end)
+            found: dict[tuple[str, int], int] = {}
+            self.position = min(before + _SLICE_BYTES, end)
+            for stored in store.records(before, self.position):
+                if stored.is_queued:
+                    found[stored.topic, stored.queue_id] = stored.queue_offset
+                self.position = stored.physical + stored.size
+            for queue, last in found.items():
                 await self._read_queue(queue, last)
-            if self.position == before:
-                self.position = end
             await asyncio.sleep((self.position - before) / self._config.scrub_rate)
         if all([await self._read_queue(queue, max_offset - 1) for queue, max_offset in ends.items()]):
             store.end_search()
 
-    async def _bring(self, end: int) -> None:
+    async def _bring(self, position: int, end: int) -> None:
         """Let the disk bring what is parsed next. Where it cannot, that is seen then."""
-        while self._brought < min(self.position + _AHEAD_BYTES, end):
+        while self._brought < min(position + _AHEAD_BYTES, end):
             at, self._brought = self._brought, self._brought + _AHEAD_BYTES
             with contextlib.suppress(OSError):
                 segment = self._store.open_segment(at)
                 with contextlib.closing(segment.file):
                     await self._run(partial(segment.file.read, _AHEAD_BYTES, at - segment.start))
-
-    def _slice(self) -> dict[tuple[str, int], int]:
-        """Go on in the log; the queues of which something was there, with the last offset."""
-        found: dict[tuple[str, int], int] = {}
-        size = 0
-        for stored in self._records:
-            if stored.is_queued:
-                found[stored.topic, stored.queue_id] = stored.queue_offset
-            self.position = stored.physical + stored.size
-            size += stored.size
-            if size >= _SLICE_BYTES:
-                break
-        return found
 
     async def _read_queue(self, queue: tuple[str, int], last: int) -> bool:
         """Go on in a queue up to this offset; False if it is being made again for too long."""

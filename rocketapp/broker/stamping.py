@@ -68,9 +68,7 @@ class Stamp:
                 ResponseCode.MESSAGE_ILLEGAL,
                 "a property holds a NUL character (0x00), which the embedded broker does not store: put it in the body",
             )
-        delay_level = 0
-        if "DELAY\x01" in text:
-            delay_level = _level(value_of(text, names.DELAY))
+        delay_level = max(_number(text, names.DELAY), 0) if "DELAY\x01" in text else 0
         timer_ms = 0
         if "TIMER_DEL" in text and any(value_of(text, name) for name in _TIMERS):
             if delay_level:
@@ -98,27 +96,22 @@ def _without(text: str, name: str) -> str:
     return "".join(f"{entry}\x02" for entry in text.split("\x02") if entry and not entry.startswith(prefix))
 
 
-def _level(value: str | None) -> int:
-    """The delay level of a property, at least 0. Raises BrokerError when it is not a number."""
+def _number(text: str, name: str) -> int:
+    """The whole number of a property, 0 without one. Raises BrokerError when it is none."""
+    value = value_of(text, name) or "0"
     try:
-        return max(int(value or 0), 0)
+        return int(value)
     except ValueError:
-        raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL, f"property DELAY: {str(value)[:40]!r} is not a delay level"
-        ) from None
+        problem = f"property {name}: {value[:40]!r} is not a whole number"
+        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem) from None
 
 
 def _timer_ms(text: str, clock: SteadyClock) -> int:
     """The second of a message's timer, as `slot_ms` has it. Raises BrokerError for one that is illegal."""
     if value_of(text, names.TIMER_OUT_MS):
         return 0  # it has waited already
-    name, value = next((name, value) for name in _TIMERS if (value := value_of(text, name)))
-    try:
-        number = int(value)
-    except ValueError:
-        raise BrokerError(
-            ResponseCode.MESSAGE_ILLEGAL, f"property {name}: {value[:40]!r} is not a whole number"
-        ) from None
+    name = next(name for name in _TIMERS if value_of(text, name))
+    number = _number(text, name)
     now_ms, ahead_ms = int(clock.now() * 1000), int(clock.ahead * 1000)
     of = {names.TIMER_DELAY_SEC: now_ms + 1000 * number, names.TIMER_DELAY_MS: now_ms + number}
     due_ms = of.get(name, number + ahead_ms)

@@ -93,6 +93,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             queue.take = self._followers.get((topic, queue_id))
         return queue
 
+    def has(self, queue: ConsumeQueue) -> bool:
+        """Whether this is a queue of today: its topic was not deleted."""
+        return self.get((queue.topic, queue.queue_id)) is queue
+
     def hand_over(self, topic: str, queue_id: int, take: Take) -> None:
         """Give each message that this queue gets from now on to its follower. There may be no such queue yet."""
         self._followers[topic, queue_id] = take
@@ -198,9 +202,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             self._round = _Round(self._opened.take_unsynced(), self._hint(end, last_record), flush.log_ms)
         if self._round is not None:
             files = self._round.files
-            taken = {path: files.pop(path) for path in list(files)[: None if everything else _MOST_SYNCED]}
-            is_last = not files and not self._is_lost
-            flush.include_queues(taken, self._round.hint if is_last else None, self._round.log_ms)
+            most = None if everything else _MOST_SYNCED
+            flush.queue_files = {path: files.pop(path) for path in list(files)[:most]}
+            if not files and not self._is_lost:
+                flush.hint, flush.queues_ms = self._round.hint, self._round.log_ms
 
     def end_flush(self, flush: Flush) -> None:
         """Process the result of a flush."""

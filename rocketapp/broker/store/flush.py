@@ -29,6 +29,7 @@ class Flush:
         self.queue_files: dict[str, bool] = {}
         """Consume-queue files to sync. Afterwards: those that have to wait for the next flush."""
         self.hint: Hint | None = None
+        """Written when all of them are synced: it says that the queues are complete until then."""
         self.created: int | None = None
         """The position of a segment that was created for later."""
         self.fatal: OSError | None = None
@@ -37,12 +38,6 @@ class Flush:
         """Syncing a consume queue failed. Its entries can be made again from the log."""
         self.problem: OSError | None = None
         """Anything else failed. It can be tried again."""
-
-    def include_queues(self, written: dict[str, bool], hint: Hint | None, queues_ms: int) -> None:
-        """Sync these consume-queue files too, and then write the hint, which says that all are complete until then."""
-        self.queue_files, self.hint = written, hint
-        if hint is not None:
-            self.queues_ms = queues_ms
 
     def run(self) -> None:
         """Do the work. Errors are stored in `fatal`, `queues_lost` and `problem`."""

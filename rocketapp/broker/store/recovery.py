@@ -72,7 +72,7 @@ def _begin(log: CommitLog, scan: Scan, *, synced: int, is_ours: bool, observe: O
 
 
 def records_of(log: CommitLog, position: int, limit: int) -> Iterator[Stored]:
-    """The records of this part of a log. Damaged ones are left out."""
+    """The records that begin in this part of a log. Damaged ones are left out."""
     return Scan(log, limit, unobserved, ends_at_damage=False, limit=limit).records(position)
 
 
@@ -95,7 +95,7 @@ class Scan:
         """Every whole record from this position on. Afterwards `end` is the end of the log."""
         log = self._log
         while position < self._limit:
-            chunk = log.read(position, _CHUNK_BYTES)
+            chunk = log.read(position, min(_CHUNK_BYTES, self._limit - position))
             at = 0
             while stored := parse(chunk, at, position + at, check_body=position + at >= self._synced):
                 if self._is_torn(stored):
@@ -103,7 +103,7 @@ class Scan:
                 yield stored
                 at += stored.size
             position += at
-            if at and len(chunk) == _CHUNK_BYTES:
+            if position >= self._limit or (at and len(chunk) == _CHUNK_BYTES):
                 continue
             step = self._step(position)
             if isinstance(step, Stored):

@@ -7,12 +7,15 @@ queues follow it there once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import ConsumeQueue
 from rocketapp.broker.store.consume_queues import ConsumeQueues, agreed
 from rocketapp.broker.store.recovery import records_of
+from rocketapp.broker.store.stored import Stored
+from rocketapp.errors import StoreError
 
 _MOST_HOPELESS = 65_536
 _MOST_READ_BYTES = 67_108_864
@@ -27,37 +30,52 @@ class Repair:
     def __init__(self, log: CommitLog, queues: ConsumeQueues) -> None:
         self._log, self._queues = log, queues
         self._hopeless: set[tuple[ConsumeQueue, int]] = set()
+        self._under_way: set[ConsumeQueue] = set()
+        self.later: Callable[[Generator[None]], None] | None = None
+        """Takes the steps of a repair in turns of the loop; without it a read takes them all."""
         self.mended: int = 0
         """Entries that were made again."""
 
-    def wanted(self, queue: ConsumeQueue, offsets: list[int]) -> int | None:
-        """The first of these bad entries that was not looked for yet."""
-        return next((each for each in offsets if (queue, each) not in self._hopeless), None)
+    def mend(self, queue: ConsumeQueue, offsets: list[int]) -> bool:
+        """Make the first of these bad entries again that was not looked for yet; whether there was one.
 
-    def mend(self, queue: ConsumeQueue, offset: int) -> Iterator[None]:
+        Raises StoreError while that goes on beside the loop.
+        """
+        offset = next((each for each in offsets if (queue, each) not in self._hopeless), None)
+        if offset is None:
+            return False
+        if queue not in self._under_way:
+            self._under_way.add(queue)
+            steps = self._whole(queue, offset)
+            if self.later is None:
+                deque(steps, maxlen=0)
+                return True
+            self.later(steps)
+        raise StoreError(f"queue {queue.queue_id} of topic {queue.topic} is being made again from the log")
+
+    def _whole(self, queue: ConsumeQueue, offset: int) -> Generator[None]:
+        try:
+            for _ in self._steps(queue, offset):
+                yield
+                if not self._queues.has(queue):  # a new topic of that name has the same files
+                    return
+        finally:
+            self._under_way.discard(queue)
+
+    def _steps(self, queue: ConsumeQueue, offset: int) -> Iterator[None]:
         """Make the bad entry at this offset again, and those around it, in steps that take some milliseconds."""
-        first = last = offset
         start, end = self._log.min_position, self._log.end
+        first, stop = queue.min_offset, queue.max_offset
         has_page = queue.entry(offset)[1] > 0
-        while first > queue.min_offset:
-            if (before := agreed(queue, self._log, first - 1)) is not None:
-                start = before.physical + before.size
-                break
-            first -= 1
-            if first % _SLICE == 0:
-                yield
-        while last + 1 < queue.max_offset:
-            if (behind := agreed(queue, self._log, last + 1)) is not None:
-                end = behind.physical
-                break
-            last += 1
-            if last % _SLICE == 0:
-                yield
+        if before := (yield from self._first_agreed(queue, range(offset - 1, first - 1, -1))):
+            first, start = before.queue_offset + 1, before.physical + before.size
+        if behind := (yield from self._first_agreed(queue, range(offset + 1, stop))):
+            stop, end = behind.queue_offset, behind.physical
         if has_page:  # rather its record is bad
             start = max(start, end - _MOST_READ_BYTES)
-        missing = set(range(first, last + 1))
+        missing = set(range(first, stop))
         for number, stored in enumerate(records_of(self._log, start, end)):
-            if stored.physical >= end or not missing:
+            if not missing:
                 break
             is_ours = stored.is_queued and (stored.topic, stored.queue_id) == (queue.topic, queue.queue_id)
             if is_ours and stored.queue_offset in missing and self._queues.mend(queue, stored):
@@ -68,3 +86,12 @@ class Repair:
         if len(self._hopeless) + len(missing) > _MOST_HOPELESS:
             self._hopeless.clear()
         self._hopeless.update((queue, each) for each in missing)
+
+    def _first_agreed(self, queue: ConsumeQueue, offsets: range) -> Generator[None, None, Stored | None]:
+        """The first record that agrees with its entry."""
+        for offset in offsets:
+            if (found := agreed(queue, self._log, offset)) is not None:
+                return found
+            if offset % _SLICE == 0:
+                yield
+        return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
@@ -72,9 +72,6 @@ class MessageStore:
         """Whether the messages come from another log alone, so that none has a place of its own here."""
         self._queues = ConsumeQueues(files, observe, is_copy=self.is_copy)
         self.repair: Repair = Repair(self._log, self._queues)
-        self._mending: set[ConsumeQueue] = set()
-        self.mend_later: Callable[[Generator[None]], None] | None = None
-        """Takes the steps of a repair in turns of the loop; without it a read takes them all."""
         last = recover(self._log, self._queues, self._checkpoint, is_clean=is_clean, observe=observe)
         self.last_position: int = -1 if last is None else last.physical
         """The position of the last record, -1 without one."""
@@ -375,37 +372,13 @@ class MessageStore:
         queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
         damaged: list[tuple[int, int]] = []
         result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
-        while damaged and queue is not None:
-            wanted = self.repair.wanted(queue, [offset for offset, _ in damaged])
-            if wanted is None:
-                break
-            self._mend(queue, wanted)
+        while damaged and queue is not None and self.repair.mend(queue, [offset for offset, _ in damaged]):
             damaged.clear()
             result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
         for at, physical in damaged:
             self._log.distrust(physical + 1)
             self._observe(RecordDamaged(topic, queue_id, at, physical))
         return result
-
-    def _mend(self, queue: ConsumeQueue, offset: int) -> None:
-        if queue not in self._mending:
-            self._mending.add(queue)
-            steps = self._mending_steps(queue, offset)
-            if self.mend_later is None:
-                for _ in steps:
-                    pass
-                return
-            self.mend_later(steps)
-        raise StoreError(f"queue {queue.queue_id} of topic {queue.topic} is being made again from the log")
-
-    def _mending_steps(self, queue: ConsumeQueue, offset: int) -> Generator[None]:
-        try:
-            for _ in self.repair.mend(queue, offset):
-                yield
-                if not self.has(queue):  # a new topic of that name has the same files
-                    return
-        finally:
-            self._mending.discard(queue)
 
     def message(self, topic: str, queue_id: int, offset: int) -> bytes | None:
         """The record of one message; None if the queue does not have it or it is damaged, which is reported."""
@@ -548,7 +521,7 @@ class MessageStore:
 
     def has(self, queue: ConsumeQueue) -> bool:
         """Whether this is a queue of today: its topic was not deleted."""
-        return self._queues.get((queue.topic, queue.queue_id)) is queue
+        return self._queues.has(queue)
 
     def begin_log(self, position: int) -> list[str]:
         """Let the log begin at this segment, and return the files before it."""

@@ -360,7 +360,7 @@ def test_a_level_whose_queue_is_being_made_again_keeps_no_other_one() -> None:
     broker.schedule(record(b"second"), 2)
     broker.store.flush()
     broker.files.open(f"consumequeue/{SCHEDULE_TOPIC}/0/" + "0" * 20).write(b"\0" * 8 + b"\x01" * 4, 0)
-    broker.store.mend_later = lambda steps: None  # which takes its time
+    broker.store.repair.later = lambda steps: None  # which takes its time
     with pytest.raises(StoreError, match="made again"):
         broker.after(10)
     assert bodies(broker.store) == [b"second"]

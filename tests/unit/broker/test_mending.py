@@ -62,7 +62,7 @@ def begin_repair(store: MessageStore, files: MemoryFiles) -> Generator[None]:
     store.flush()
     files.open("consumequeue/T/0/" + "0" * 20).write(bytes(20), 20)
     repairs: list[Generator[None]] = []
-    store.mend_later = repairs.append
+    store.repair.later = repairs.append
     with pytest.raises(StoreError):
         store.read("T", 0, 1, max_messages=1, max_bytes=1)
     (steps,) = repairs

@@ -151,7 +151,7 @@ async def test_a_search_that_could_not_read_a_queue_makes_nothing_trusted() -> N
     store.close()
     store, log = open_store(files), files.open(LOG)
     log.write(b"\xff", log.read(1 << 16, 0).index(b"body 00019") - 88)
-    store.mend_later = lambda steps: None  # the queue is being made again, and that does not end
+    store.repair.later = lambda steps: None  # the queue is being made again, and that does not end
 
     async def run(work: Callable[[], object]) -> None:
         work()
