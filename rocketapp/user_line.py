@@ -121,11 +121,14 @@ def is_foreign(filename: str) -> bool:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Also of code that was typed in; a dataclass's own methods have its file name, and belong to their module."""
+    """Also of code that was typed in; a dataclass's own methods have its file name, and belong to their module.
+
+    Those of a named tuple have it too, and belong to none.
+    """
     filename = frame.f_code.co_filename
     if filename in _TYPED_IN:
         filename = frame.f_globals.get("__file__") or filename
-    return not is_foreign(filename)
+    return not (is_foreign(filename) or frame.f_globals.get("__name__", "").startswith("namedtuple_"))
 
 
 def _is_between(frame: FrameType) -> bool:

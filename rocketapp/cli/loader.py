@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,14 +23,42 @@ if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
 
 DEFAULT_ATTRIBUTE = "app"
+_MENDS = {
+    # Arguments of a declaration that do not fit, which Python refuses before it is entered.
+    r"TypeError: (RocketApp|Router|Subscribing)\..* missing 1 required positional argument: 'function'$": (
+        "write the decorator without brackets"
+    ),
+    r"TypeError: (RocketApp|Router|Subscribing)\..* takes .* positional arguments? but": "give options by name",
+    r"ImportError: attempted relative import with no known parent package": (
+        "import it without the dot, or name the app with its package from the folder above, as package.app:app"
+    ),
+    r".* partially initialized module ": "declare the handlers on a Router in a module that does not import the app",
+}
+"""By the beginning of what Python says."""
+_MODULES = ".py", "/__init__.py"
 _TARGET = re.compile(r"(?P<module>[^:()]+)(:(?P<attribute>[^:()]+)(?P<call>\(\))?)?")
 
 
 def put_current_directory_on_path() -> None:
-    """First on `sys.path`, as for `python -m`: the user's modules lie there."""
+    """First on `sys.path`, as for `python -m`: the user's modules lie there.
+
+    Raises CommandError for one that has the name of a module of Python itself which is loaded: nothing here could
+    import it, and a process that is started would get it in the place of Python's.
+    """
     here = str(Path.cwd())
+    if hiding := hiding_files(sys.modules):
+        raise CommandError(hiding)
     if here not in sys.path:
         sys.path.insert(0, here)
+
+
+def hiding_files(modules: Iterable[str]) -> str:
+    """What of the user's hides one of these modules if it is of Python itself, in words; empty if nothing does."""
+    files = {f"{name}{end}": name for name in sys.stdlib_module_names.intersection(modules) for end in _MODULES}
+    found = [
+        f"{file} hides Python's own module {name}: rename it" for file, name in files.items() if Path(file).is_file()
+    ]
+    return "; ".join(sorted(found))
 
 
 def load_app(target: str) -> RocketApp:
@@ -174,17 +203,12 @@ def _failure(error: BaseException, doing: str) -> CommandError:
         text = one_line(str(error))
         place = user_place(error)
         return CommandError(text if place is None or _names_a_place(text) else f"{place}: {text}", USAGE)
-    return CommandError(f"{user_place(error) or doing}: {describe(error)}{_mend_of_call(error)}", USAGE)
+    return CommandError(f"{user_place(error) or doing}: {describe(error)}{_mend_of(error)}", USAGE)
 
 
-def _mend_of_call(error: BaseException) -> str:
-    """Of a declaration whose arguments do not fit, which Python refuses before it is entered."""
-    text = str(error) if type(error) is TypeError else ""
-    if not text.startswith(("RocketApp.", "Router.", "Subscribing.")):
-        return ""
-    if text.endswith("missing 1 required positional argument: 'function'"):
-        return ": write the decorator without brackets"
-    return ": give options by name" if re.search(r"takes .* positional arguments? but", text) else ""
+def _mend_of(error: BaseException) -> str:
+    text = describe(error)
+    return next((f": {mend}" for pattern, mend in _MENDS.items() if re.match(pattern, text)), "")
 
 
 def _names_a_place(text: str) -> bool:

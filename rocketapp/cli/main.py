@@ -191,6 +191,11 @@ def _run(words: Sequence[str], fail: Callable[..., None]) -> int:
         if _HELP.isdisjoint(words):
             raise
         return DONE
+    except (ImportError, AttributeError) as error:
+        if not (mend := _mend_of_import(error)):
+            raise
+        fail(f"{describe(error)}{mend}", error, code=USAGE)
+        return USAGE
     return code if isinstance(code, int) else DONE
 
 
@@ -198,7 +203,8 @@ def _explain(error: BaseException, fail: Callable[..., None]) -> int:
     """Say what went wrong, and return the exit code for it."""
     if isinstance(error, RocketAppError):
         code = exit_code(error)
-        fail(str(error), error.__cause__ if isinstance(error, CommandError) else error, code=code)
+        text = f"{error}{_mend_of_import(error.__cause__)}"
+        fail(text, error.__cause__ if isinstance(error, CommandError) else error, code=code)
         return code
     if type(error).__name__ == "NoArgsIsHelpError":  # older clicks have none
         assert isinstance(error, click.ClickException)
@@ -209,6 +215,14 @@ def _explain(error: BaseException, fail: Callable[..., None]) -> int:
         fail(f"{error.format_message().rstrip('.')}{_mend(error)}: see {command} --help", code=USAGE)
         return USAGE
     return FAILED
+
+
+def _mend_of_import(error: BaseException | None) -> str:
+    """Of one that may have got a file of the user's in the place of a module of Python itself."""
+    from rocketapp.cli.loader import hiding_files
+
+    hiding = hiding_files(sys.stdlib_module_names) if isinstance(error, ImportError | AttributeError) else ""
+    return f": {hiding}" if hiding else ""
 
 
 def _mend(error: click.ClickException) -> str:

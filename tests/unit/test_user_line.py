@@ -65,6 +65,9 @@ def test_what_is_typed_in_is_the_users_and_what_is_generated_is_not() -> None:
     assert str(line_of_error(raised_by(lambda: exec(compiled("1 / 0", "<string>"))))) == "<string>:1"
     generated = line_of_error(raised_by(lambda: exec(compiled("1 / 0", "<attrs generated init>"))))
     assert str(generated) == f"test_user_line.py:{line_here() - 1}"
+    of_named_tuple = {"__name__": "namedtuple_Order"}
+    generated = line_of_error(raised_by(lambda: exec(compiled("1 / 0", "<string>"), of_named_tuple)))
+    assert str(generated) == f"test_user_line.py:{line_here() - 1}"
 
 
 def test_a_running_thread_is_in_the_innermost_line_of_the_user() -> None:

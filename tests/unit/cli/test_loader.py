@@ -215,3 +215,35 @@ def test_publishing_from_a_loop_of_ones_own_is_blamed_on_the_line_that_ran_it(wr
     text = problem(module)
     assert f"{module}.py:4: app 'shop' is not running" in text
     assert "events.py" not in text
+
+
+def test_a_file_that_hides_a_loaded_module_of_python_is_named_before_anything_starts(write: Write) -> None:
+    module = write(APP + "app = RocketApp('shop')\n")
+    Path("queue.py").write_text("jobs = []\n")
+    assert problem(module) == "queue.py hides Python's own module queue: rename it"
+    assert str(Path.cwd()) not in sys.path
+    Path("queue.py").unlink()
+    Path("antigravity.py").write_text("jobs = []\n")  # nothing has loaded it: it may be a module as any other
+    assert load_app(module).name == "shop"
+
+
+def test_a_package_hides_a_module_as_well_and_a_folder_without_modules_does_not(write: Write) -> None:
+    module = write(APP + "app = RocketApp('shop')\n")
+    Path("queue").mkdir()
+    assert load_app(module).name == "shop"
+    Path("queue/__init__.py").touch()
+    assert problem(module) == "queue/__init__.py hides Python's own module queue: rename it"
+
+
+def test_modules_that_import_each_other_are_told_what_to_do(write: Write) -> None:
+    handlers = write("")
+    module = write(f"import {handlers}\n" + APP + "app = RocketApp('shop')\n")
+    Path(f"{handlers}.py").write_text(f"from {module} import app\n")
+    said = problem(module)
+    assert said.startswith(f"{handlers}.py:1: ImportError: cannot import name 'app' from partially initialized"), said
+    assert said.endswith(": declare the handlers on a Router in a module that does not import the app"), said
+
+
+def test_a_relative_import_outside_of_a_package_is_told_what_to_do(write: Write) -> None:
+    said = problem(write("from .handlers import router\n"))
+    assert "attempted relative import with no known parent package: import it without the dot, or name" in said, said

@@ -597,3 +597,14 @@ def test_outside_of_development_an_embedded_broker_has_to_be_asked_for(
     run = start("run", "app:app", "--workers", workers, "--embedded", "here", environment=production)
     run.says(" INFO .*embedded broker serves on .*, its messages are in here")
     run.stops()
+
+
+def test_a_file_that_hides_a_module_which_is_loaded_later_ends_the_start_with_its_name(
+    start: Start, write_app: WriteApp, folder: Path
+) -> None:
+    write_app(HANDLER)
+    (folder / "email.py").write_text("sender = 'shop'\n")
+    run = start("run", "app:app", "--no-embedded", fresh=True)
+    run.ends(2)
+    (line,) = run.err.splitlines()
+    assert line.endswith("'email' is not a package: email.py hides Python's own module email: rename it"), line
