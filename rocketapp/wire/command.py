@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from rocketapp.wire.signing import SECRET_FIELDS
 
 LANGUAGE = "PYTHON"
@@ -14,33 +16,18 @@ JSON, BINARY = 0, 1
 """Serializers of the header."""
 
 
-class Command:
+class Command(msgspec.Struct, eq=False):
     """A request or a response. `serializer` is the form in which its header was read or will be written."""
 
-    __slots__ = ("body", "code", "fields", "flag", "language", "opaque", "remark", "serializer", "version")
-
-    def __init__(
-        self,
-        code: int,
-        fields: dict[str, str] | None = None,
-        body: bytes = b"",
-        *,
-        remark: str | None = None,
-        opaque: int = 0,
-        flag: int = 0,
-        language: str = LANGUAGE,
-        version: int = VERSION,
-        serializer: int = JSON,
-    ) -> None:
-        self.code: int = code
-        self.fields: dict[str, str] | None = fields
-        self.body: bytes = body
-        self.remark: str | None = remark
-        self.opaque: int = opaque
-        self.flag: int = flag
-        self.language: str = language
-        self.version: int = version
-        self.serializer: int = serializer
+    code: int
+    fields: dict[str, str] | None = None
+    body: bytes = b""
+    remark: str | None = None
+    opaque: int = 0
+    flag: int = 0
+    language: str = LANGUAGE
+    version: int = VERSION
+    serializer: int = JSON
 
     @property
     def is_response(self) -> bool:

@@ -14,26 +14,39 @@ from typing import Annotated, Any
 import msgspec
 
 from rocketapp.errors import ProtocolError
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import JSON, Command
 
 _Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class JsonHeader(msgspec.Struct):
-    """A command header, with its members in the order in which Java writes them."""
+    """A command header that is written, with its members in the order in which Java writes them."""
+
+    code: int
+    extFields: dict[str, str] | msgspec.UnsetType  # noqa: N815 - the name on the wire
+    flag: int
+    language: str
+    opaque: int
+    remark: str | msgspec.UnsetType
+    serializeTypeCurrentRPC: str  # noqa: N815 - the name on the wire
+    version: int
+
+
+class _ReadCommand(Command, rename={"fields": "extFields", "body": "not here", "serializer": "nor here"}):
+    """A command made of the members of its header in one step, because every message pays for it."""
 
     code: _Int32
-    extFields: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET  # noqa: N815 - the name on the wire
+    fields: dict[str, str] | None = None
+    body: bytes = b""
+    opaque: _Int32 = 0
     flag: _Int32 = 0
     language: str = "OTHER"
-    opaque: _Int32 = 0
-    remark: str | msgspec.UnsetType | None = msgspec.UNSET
-    serializeTypeCurrentRPC: str = "JSON"  # noqa: N815 - the name on the wire
     version: _Int32 = 0
+    serializer: int = JSON
 
 
 _write = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder(JsonHeader).decode
+_read = msgspec.json.Decoder(_ReadCommand).decode
 
 
 def encode(command: Command) -> bytes:
@@ -62,20 +75,11 @@ def decode(data: bytes, body: bytes) -> Command:
         read = _read(data)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         read = _decode_tolerantly(data)
-    ext = read.extFields
-    return Command(
-        read.code,
-        ext if isinstance(ext, dict) else None,
-        body,
-        remark=read.remark if isinstance(read.remark, str) else None,
-        opaque=read.opaque,
-        flag=read.flag,
-        language=read.language,
-        version=read.version,
-    )
+    read.body = body
+    return read
 
 
-def _decode_tolerantly(data: bytes) -> JsonHeader:
+def _decode_tolerantly(data: bytes) -> _ReadCommand:
     try:
         raw: Any = msgspec.json.decode(data.decode("utf-8", "replace"))
         if isinstance(raw, dict):
@@ -84,7 +88,7 @@ def _decode_tolerantly(data: bytes) -> JsonHeader:
             if isinstance(ext, dict):
                 raw["extFields"] = {name: _as_text(value) for name, value in ext.items() if value is not None}
             raw.update({name: _as_text(raw[name]) for name in ("language", "remark") if name in raw})
-        return msgspec.convert(raw, JsonHeader, strict=False)
+        return msgspec.convert(raw, _ReadCommand, strict=False)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise ProtocolError(f"command header is not readable JSON: {error}") from None
 
