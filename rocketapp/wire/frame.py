@@ -85,20 +85,21 @@ class FrameReader:
 
     def _cut(self, data: bytes) -> list[Command]:
         commands = []
-        at, end = 0, len(data)
+        at, end, unpack = 0, len(data), _PREFIX.unpack_from
         while end - at >= 4:
-            length = int.from_bytes(data[at : at + 4], "big", signed=True)
+            # A length whose second word is not there yet is judged all the same.
+            length, word = unpack(data, at) if end - at >= 8 else unpack(data[at:].ljust(8, b"\0"))
             if not _SMALLEST <= length <= self._limit:
                 raise self._refusal(length, data[at : at + 4])
             frame_end = at + 4 + length
             if frame_end > end:
                 self._needed = 4 + length
                 break
-            body = at + 8 + int.from_bytes(data[at + 5 : at + 8], "big")
+            body = at + 8 + (word & _LONGEST_HEADER)
             if body > frame_end or body - at - 8 > self._header_limit:
                 problem = f"command header of {body - at - 8} bytes in a frame of {length}, limit {self._header_limit}"
                 raise ProtocolError(problem)
-            commands.append(decode(data[at + 4], data[at + 8 : body], data[body:frame_end]))
+            commands.append(decode(word >> 24, data[at + 8 : body], data[body:frame_end]))
             at = frame_end
         else:
             self._needed = 4

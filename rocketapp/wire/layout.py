@@ -34,6 +34,12 @@ FIXED = struct.Struct(">iiiiiqqiq8sq8siqI")
 OF_PULLS = struct.Struct(">ii12xq8xi44xI")
 """What a pull needs of FIXED: size, magic, queue offset, sys flag and body length."""
 _LAYOUTS = {(born, store): struct.Struct(f">iiiiiqqiq{born}sq{store}siqI") for born in (8, 20) for store in (8, 20)}
+_IPV6 = BORN_IPV6 | STORE_IPV6
+_WRITTEN = {
+    flags: (struct.Struct(f">iiiiiqqiq{born}siq{store}siiqI"), born, store)
+    for flags, born, store in ((0, 4, 4), (BORN_IPV6, 16, 4), (STORE_IPV6, 4, 16), (_IPV6, 16, 16))
+}
+"""By the flags of its hosts: the fixed part with addresses and ports apart, and the bytes of the two addresses."""
 _MAGIC_AND_FLAG = struct.Struct(">4xi28xi")
 FAILED = struct.Struct(">72xi")
 """What a trace needs of FIXED: the failed attempts."""
@@ -109,39 +115,37 @@ def encode_record(record: Record) -> bytes:
 
 def encode_stored(record: Record, queue_offset: int, physical_offset: int, stored_ms: int) -> bytes:
     """The bytes of a record where it is stored."""
-    topic, body, raw = record.topic.encode(), record.body, record.raw_properties
-    born = 16 if record.sys_flag & BORN_IPV6 else 4
-    store = 16 if record.sys_flag & STORE_IPV6 else 4
-    if len(record.born_host) != born or len(record.store_host) != store:
-        raise ProtocolError(
-            f"hosts of {len(record.born_host)} and {len(record.store_host)} bytes, sys flag says {born} and {store}"
-        )
+    # In one step: an attribute of a named tuple costs more than all of them so, and every message pays for each.
+    name, body, raw, queue_id, flag, _, _, sys_flag, born_ms, born, born_port, _, store, port, times, prepared = record
+    topic, (layout, born_bytes, store_bytes) = name.encode(), _WRITTEN[sys_flag & _IPV6]
+    if len(born) != born_bytes or len(store) != store_bytes:
+        problem = f"hosts of {len(born)} and {len(store)} bytes, sys flag says {born_bytes} and {store_bytes}"
+        raise ProtocolError(problem)
     if len(raw) > LONGEST_PROPERTIES:
         raise ProtocolError(f"properties of {len(raw)} bytes, limit {LONGEST_PROPERTIES}")
     if len(topic) > LONGEST_TOPIC:
         raise ProtocolError(f"topic of {len(topic)} bytes, limit {LONGEST_TOPIC}")
-    is_v1 = len(topic) <= LONGEST_V1_TOPIC
-    layout = _LAYOUTS[born + 4, store + 4]
-    size = layout.size + len(body) + (1 if is_v1 else 2) + len(topic) + 2 + len(raw)
+    magic, length = (MAGIC_V1, 1) if len(topic) <= LONGEST_V1_TOPIC else (MAGIC_V2, 2)
     fixed = layout.pack(
-        size,
-        MAGIC_V1 if is_v1 else MAGIC_V2,
+        layout.size + len(body) + length + len(topic) + 2 + len(raw),
+        magic,
         zlib.crc32(body) & 0x7FFFFFFF,
-        record.queue_id,
-        record.flag,
+        queue_id,
+        flag,
         queue_offset,
         physical_offset,
-        record.sys_flag,
-        record.born_ms,
-        record.born_host + PORT.pack(record.born_port),
+        sys_flag,
+        born_ms,
+        born,
+        born_port,
         stored_ms,
-        record.store_host + PORT.pack(record.store_port),
-        record.reconsume_times,
-        record.prepared_offset,
+        store,
+        port,
+        times,
+        prepared,
         len(body),
     )
-    topic_length = len(topic).to_bytes(1 if is_v1 else 2, "big")
-    return b"".join((fixed, body, topic_length, topic, len(raw).to_bytes(2, "big"), raw))
+    return b"".join((fixed, body, len(topic).to_bytes(length, "big"), topic, len(raw).to_bytes(2, "big"), raw))
 
 
 def decode_record(data: bytes, at: int = 0) -> Record:

@@ -132,32 +132,33 @@ class MessageStore:
         `in_need`: also while no message is taken, for records that let others go.
         """
         log, stored_ms = self._log, max(int(self._clock.now() * 1000), self.last_ms)
-        start = position = log.end
+        start, position, limit = log.end, log.end, log.limit
         offsets: dict[ConsumeQueue, int] = {}
         done: list[Stored] = []
         unwritten: list[bytes] = []
         try:
             for record in records:
-                queue, sys_flag = self._queue_for(record, in_need), record.sys_flag
+                topic, body, raw, queue_id, _, _, _, sys_flag, *_ = record
+                queue = self._queue_for(topic, queue_id, raw, in_need)
                 offset = 0
                 if not sys_flag & TRANSACTION_PREPARED:
                     offset = offsets.get(queue, queue.max_offset)
                     offsets[queue] = offset + 1
                 data = encode_stored(record, offset, position, stored_ms)
-                if position + len(data) > log.limit:
+                size = len(data)
+                if position + size > limit:
                     if unwritten:
                         log.write(b"".join(unwritten))
                         unwritten.clear()
-                    place = log.place_for(len(data))
+                    place, limit = log.place_for(size), log.limit
                     start = start if done else place
                     if place != position:
                         self._queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
                         data, position = encode_stored(record, offset, place, stored_ms), place
                 unwritten.append(data)
-                topic, queue_id, raw = record.topic, record.queue_id, record.raw_properties
-                fields = position, len(data), topic, queue_id, offset, sys_flag, stored_ms, raw, record.body
+                fields = position, size, topic, queue_id, offset, sys_flag, stored_ms, raw, body
                 done.append(_new_stored(Stored, fields))
-                position += len(data)
+                position += size
             if unwritten:
                 log.write(unwritten[0] if len(unwritten) == 1 else b"".join(unwritten))
         except (StoreError, ProtocolError) as error:
@@ -251,21 +252,21 @@ class MessageStore:
         for follow in self.followers:
             follow(records)
 
-    def _queue_for(self, record: Record, in_need: bool = False) -> ConsumeQueue:
+    def _queue_for(self, topic: str, queue_id: int, raw_properties: bytes, in_need: bool) -> ConsumeQueue:
         """The queue of a record. Raises StoreError when the record may not be stored."""
         problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
         if problem is not None:
             raise StoreError(problem)
-        if 0 in record.raw_properties:
+        if 0 in raw_properties:
             raise StoreError("a property holds a NUL character")
-        queue = self._queues.get((record.topic, record.queue_id))
+        queue = self._queues.get((topic, queue_id))
         if queue is None:
-            problem = topic_problem(record.topic)
-            if record.topic in self._deleting:
-                problem = f"topic {record.topic} is being deleted"
-            if problem is not None or record.queue_id < 0:
-                raise StoreError(problem or f"queue id {record.queue_id} is negative")
-            queue = self._queues.ensure(record.topic, record.queue_id)
+            problem = topic_problem(topic)
+            if topic in self._deleting:
+                problem = f"topic {topic} is being deleted"
+            if problem is not None or queue_id < 0:
+                raise StoreError(problem or f"queue id {queue_id} is negative")
+            queue = self._queues.ensure(topic, queue_id)
         return queue
 
     def _take_back(self, start: int, error: Exception) -> None:
