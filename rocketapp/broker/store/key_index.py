@@ -13,7 +13,9 @@ Java: IndexService, IndexFile.
 from __future__ import annotations
 
 import struct
+import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache, partial
@@ -27,9 +29,8 @@ from rocketapp.wire.java import string_hash
 from rocketapp.wire.layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 
 DIRECTORY = "index"
-_HEADER, _SLOT, _ITEM = struct.Struct(">qqqqii"), struct.Struct(">i"), struct.Struct(">iqii")
+_HEADER, _ITEM, _SLOT_BYTES = struct.Struct(">qqqqii"), struct.Struct(">iqii"), 4
 """First and last store time and position, used slots, items; of an item: hash, position, seconds, the one before."""
-_BEFORE_AT = 16
 _PART = 32_768
 """Items that are saved at once, which need some MB meanwhile."""
 _NEAR = 4096
@@ -53,8 +54,9 @@ class KeyHash:
 
     def of(self, topic: str, key: bytes) -> int:
         if len(key) < len(_POWERS) and key.isascii():  # longer ones would fill the memory
-            tail = key[: -_TAIL - 1 : -1]
-            total: int = self._begun(topic, key[:-_TAIL]) * _POWERS[len(tail)] + sum(map(mul, tail, _POWERS))
+            total = self._begun(topic, key[:-_TAIL])
+            for letter in key[-_TAIL:]:
+                total = total * 31 + letter
         else:
             total = string_hash(f"{topic}#{key.decode('utf-8', 'replace')}")
         total &= 0xFFFF_FFFF
@@ -88,10 +90,8 @@ class IndexFile:
         self._used: int = header[4]
         self._count: int = header[5] or 1
         """The number of the first item that is not saved."""
-        self._put = bytearray()
+        self._hashes, self._positions, self._seconds = array("i"), array("q"), array("i")
         """The items from there on. They do not lead to those before them yet."""
-        self._hashes = array("i")
-        """The hashes of these items."""
         self.room: int = items - self._count
         """How many more there may be."""
 
@@ -110,14 +110,15 @@ class IndexFile:
 
     @staticmethod
     def size_of(slots: int, items: int) -> int:
-        return _HEADER.size + slots * _SLOT.size + items * _ITEM.size
+        return _HEADER.size + slots * _SLOT_BYTES + items * _ITEM.size
 
     def put(self, key_hash: int, physical: int, stored_ms: int) -> None:
         if not self.first_ms:
             self.first_ms, self.first = stored_ms, physical
         seconds = (stored_ms - self.first_ms) // 1000
-        self._put += _ITEM.pack(key_hash, physical, seconds if 0 <= seconds < 0x8000_0000 else 0, 0)
         self._hashes.append(key_hash)
+        self._positions.append(physical)
+        self._seconds.append(seconds if 0 <= seconds < 0x8000_0000 else 0)
         self.room -= 1
         self.last_ms, self.last = stored_ms, physical
 
@@ -125,23 +126,23 @@ class IndexFile:
         """Save so many items, the last of which has this store time: see `KeyIndex.saving`."""
         while unsaved:
             count = min(unsaved, _PART)
-            items = self._put[: count * _ITEM.size]
-            _, last, seconds, _ = _ITEM.unpack_from(items, len(items) - _ITEM.size)
-            until_ms = last_ms if count == unsaved else self.first_ms + seconds * 1000
-            yield partial(self._save, items, (self.first_ms, until_ms, self.first, last))
+            columns = self._hashes[:count], self._positions[:count], self._seconds[:count]
+            until_ms = last_ms if count == unsaved else self.first_ms + columns[2][-1] * 1000
+            yield partial(self._save, columns, (self.first_ms, until_ms, self.first, columns[1][-1]))
             self._count += count
-            del self._put[: len(items)], self._hashes[:count]
+            del self._hashes[:count], self._positions[:count], self._seconds[:count]
             unsaved -= count
 
-    def _save(self, items: bytearray, header: tuple[int, int, int, int]) -> None:
+    def _save(self, columns: tuple[array[int], ...], header: tuple[int, int, int, int]) -> None:
         file, first = self._file, self._count
-        slots = [key_hash % self._slots for key_hash, _, _, _ in _ITEM.iter_unpack(items)]
+        slots = [key_hash % self._slots for key_hash in columns[0]]
         newest = self._counted_of(sorted(set(slots)))
         used = self._used + sum(not item for item in newest.values())
-        for number, slot in enumerate(slots):
-            _SLOT.pack_into(items, number * _ITEM.size + _BEFORE_AT, newest[slot])
-            newest[slot] = first + number
-        file.write(items, self._item_at(first))
+        before = array("i")
+        for item, slot in enumerate(slots, first):
+            before.append(newest[slot])
+            newest[slot] = item
+        file.write(_rows((*columns, before)), self._item_at(first))
         if self._is_new:
             self._files.sync_directory(DIRECTORY)
             self._is_new = False
@@ -172,7 +173,7 @@ class IndexFile:
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
         """The positions of what was written with this hash and time, the newest first, and -1 for each other item."""
         for item in self._put_with(key_hash):
-            _, physical, seconds, _ = _ITEM.unpack_from(self._put, item * _ITEM.size)
+            physical, seconds = self._positions[item], self._seconds[item]
             yield physical if begin_ms - 1000 < self.first_ms + seconds * 1000 <= end_ms else -1
         slot = key_hash % self._slots
         item = self._counted_of([slot])[slot]
@@ -192,24 +193,29 @@ class IndexFile:
 
     def _counted_of(self, slots: list[int]) -> dict[int, int]:
         """The newest saved item of each of these slots, which are sorted; 0 for none."""
-        found = {}
+        found = dict[int, int]()
         for near in _near(slots):
-            data = self._file.read((near[-1] - near[0] + 1) * _SLOT.size, self._slot_at(near[0]))
+            newest, start = self._read_slots(near), near[0]
             for slot in near:
-                item: int = _SLOT.unpack_from(data, (slot - near[0]) * _SLOT.size)[0]
+                item = newest[slot - start]
                 while item >= self._count:  # a crash, or an error, came before it was counted
                     before = self._read_item(item)[3] if item < self._items else 0
                     item = before if before < item else 0
-                found[slot] = max(item, 0)
+                found[slot] = item if item > 0 else 0
         return found
 
     def _write_slots(self, newest: dict[int, int]) -> None:
         for near in _near(sorted(newest)):
-            at, size = self._slot_at(near[0]), (near[-1] - near[0] + 1) * _SLOT.size
-            data = bytearray(self._file.read(size, at) if len(near) > 1 else size)
+            data, start = self._read_slots(near), near[0]
             for slot in near:
-                _SLOT.pack_into(data, (slot - near[0]) * _SLOT.size, newest[slot])
-            self._file.write(data, at)
+                data[slot - start] = newest[slot]
+            self._file.write(_big_endian(data), self._slot_at(start))
+
+    def _read_slots(self, near: list[int]) -> array[int]:
+        """From the first to the last of these slots."""
+        data = array("i", self._file.read((near[-1] - near[0] + 1) * _SLOT_BYTES, self._slot_at(near[0])))
+        _big_endian(data)
+        return data
 
     def _read_item(self, item: int) -> tuple[int, int, int, int]:
         key_hash, physical, seconds, before = _ITEM.unpack(self._file.read(_ITEM.size, self._item_at(item)))
@@ -217,21 +223,38 @@ class IndexFile:
 
     @staticmethod
     def _slot_at(slot: int) -> int:
-        return _HEADER.size + slot * _SLOT.size
+        return _HEADER.size + slot * _SLOT_BYTES
 
     def _item_at(self, item: int) -> int:
-        return _HEADER.size + self._slots * _SLOT.size + item * _ITEM.size
+        return _HEADER.size + self._slots * _SLOT_BYTES + item * _ITEM.size
+
+
+def _rows(columns: Iterable[array[int]]) -> bytearray:
+    """The items that consist of these columns."""
+    rows, at = bytearray(), 0
+    for column in columns:
+        rows = rows or bytearray(len(column) * _ITEM.size)
+        data, width = _big_endian(column), column.itemsize
+        for byte in range(width):  # a column of bytes is moved in one step
+            rows[at + byte :: _ITEM.size] = data[byte::width]
+        at += width
+    return rows
+
+
+def _big_endian(numbers: array[int]) -> bytes:
+    """Turn these into numbers of files, or those of a file into numbers."""
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers.tobytes()
 
 
 def _near(slots: list[int]) -> Iterator[list[int]]:
     """Sorted slots in groups of near ones."""
     begin = 0
-    for at, slot in enumerate(slots):
-        if slot - slots[begin] >= _NEAR:
-            yield slots[begin:at]
-            begin = at
-    if slots:
-        yield slots[begin:]
+    while begin < len(slots):
+        end = bisect_left(slots, slots[begin] + _NEAR, begin)
+        yield slots[begin:end]
+        begin = end
 
 
 class KeyIndex:
