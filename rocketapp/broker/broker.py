@@ -199,7 +199,6 @@ class Broker:
         """What it answers, by request code."""
         core, sends = self._core, self._sends
         table = self.table_of(
-            sends,
             SendBackProcessor(core),
             self._held_pops,
             AssignmentProcessor(core, self._saving.modes),
@@ -217,8 +216,9 @@ class Broker:
         if self.master is not None or core.store.is_copy:
             replication = ReplicationProcessor(core, self.master, self._flusher, self._log_address)
             table |= self.table_of(replication)
-        held = self._flusher.holding(of_slave(table) if core.store.is_copy else table)
-        return held | self.table_of(self._pulls)  # it appends and creates nothing that its answer counts on
+        # A pull appends and creates nothing that its answer counts on, and sends wait for the disk many at once.
+        table = self._flusher.holding(table) | self.table_of(self._pulls, sends)
+        return of_slave(table) if core.store.is_copy else table
 
     def access_table(self, permissions: Permissions) -> dict[int, Served]:
         """The processors that show and change who may do what."""

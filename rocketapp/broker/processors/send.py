@@ -23,7 +23,7 @@ from rocketapp.transport.answers import IS_BUSY, PUBLISH, Answer, answers, respo
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import FLAG_ONE_WAY, Command
 from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.admin import TopicConfig
@@ -32,7 +32,8 @@ from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
 
 _OURS = BORN_IPV6 | STORE_IPV6 | 12
 """Bits of `sys_flag` that producers may not set: kinds of addresses and the transaction state."""
-
+_new_record = tuple.__new__
+"""With sixteen values a call of `Record` costs several times as much, and each send pays for one."""
 _SENDS = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
@@ -83,9 +84,9 @@ class SendProcessor:
             stored = self._core.store.append_batch([record for one in sent for record in one.records])
         except Exception as error:
             if len(sent) == 1 or (isinstance(error, StoreError) and error.is_unknown):
-                for connection, command, *_ in sent:
-                    if not command.is_one_way:
-                        connection.reply(response_of(command, error))
+                for one in sent:
+                    if not one.command.is_one_way:
+                        one.connection.reply(response_of(one.command, error))
             else:  # because of one of them, or because they do not fit together
                 for one in sent:
                     self._store([one])
@@ -99,18 +100,20 @@ class SendProcessor:
     def _answer(self, sent: list[_Sent], stored: list[Stored], error: StoreError | None) -> None:
         """Tell where these are stored. After an error nobody knows whether they stay."""
         answered, at = self._flusher.answered, 0
-        for connection, command, records, queue_id, unique_key, handle in sent:
-            first, count, own = records[0], len(records), stored[at]
-            message_id = offset_id(first.store_host, first.store_port, own.physical)
-            for other in stored[at + 1 : at + count] if count > 1 else ():
-                message_id += "," + offset_id(first.store_host, first.store_port, other.physical)
-            at += count
-            found = SendResponse(message_id, queue_id, own.queue_offset, unique_key, handle)
-            if command.is_one_way:
+        for one in sent:
+            connection, command, records, own = one.connection, one.command, one.records, stored[at]
+            host, port = records[0].store_host, records[0].store_port
+            message_id = offset_id(host, port, own.physical)
+            if len(records) > 1:
+                others = stored[at + 1 : at + len(records)]
+                message_id = ",".join((message_id, *(offset_id(host, port, other.physical) for other in others)))
+            at += len(records)
+            found = SendResponse(message_id, one.queue_id, own.queue_offset, one.unique_key, one.handle)
+            if command.flag & FLAG_ONE_WAY:
                 continue
             if error is not None:
                 connection.reply(response_of(command, StoreError(error.problem, True)))
-            elif answered is not reply or handle or command.serializer or not (unique_key and unique_key.isalnum()):
+            elif answered is not reply or one.unique_key is None or one.handle is not None or command.serializer:
                 answered(stored[-1].physical + stored[-1].size, connection, command, response_of(command, found))
             else:
                 connection.reply_encoded(found.to_frame(command.opaque))
@@ -140,7 +143,7 @@ class SendProcessor:
     def queue_id(self, request: SendRequest, topic: TopicConfig) -> int:
         """The queue of a send, by chance where it names none."""
         queue_id = request.queue_id
-        if queue_id >= max(topic.write_queues, topic.read_queues):
+        if queue_id >= topic.write_queues and queue_id >= topic.read_queues:
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,
                 f"request queueId[{queue_id}] is illegal, topic {topic.name} has {topic.write_queues} queues to write",
@@ -152,11 +155,9 @@ class SendProcessor:
         return self._core.random.randrange(topic.write_queues)
 
     def _single(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
-        core = self._core
-        body = command.body
+        core, body, topic = self._core, command.body, request.topic
         self._check_body(body)
         stamped = self._stamp.single(request.properties)
-        topic = request.topic
         if stamped.is_half and (stamped.delay_level or stamped.timer_ms or topic.startswith(RETRY_PREFIX)):
             problem = "a transaction message is neither delayed nor a retry: it is held back until the commit"
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
@@ -212,10 +213,9 @@ class SendProcessor:
     ) -> Record:
         """What is stored of a request."""
         born, here, flags = self._core.hosts(connection)
-        sent = request.flag, 0, 0, request.sys_flag & ~_OURS | flags, request.born_ms
-        return Record(
-            topic, body, raw, queue_id, *sent, born.raw, born.port, 0, here.raw, here.port, request.reconsume_times
-        )
+        said = request.flag, 0, 0, request.sys_flag & ~_OURS | flags, request.born_ms
+        hosts = born.raw, born.port, 0, here.raw, here.port
+        return _new_record(Record, (topic, body, raw, queue_id, *said, *hosts, request.reconsume_times, 0))
 
     def _dead_letter_topic(self, command: Command, request: SendRequest) -> str | None:
         """The dead-letter topic for a message whose retries are used up or whose group consumes in order; else None."""

@@ -11,6 +11,7 @@ MSG_REGION and TRACE_ON from them without checking that they exist.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import Self
 
@@ -162,11 +163,11 @@ class SendResponse(
         return fields
 
     def to_frame(self, opaque: int) -> bytes:
-        """The whole frame of a usual answer, whose ids are letters and digits. Every send pays for it."""
-        ids = self.message_id.encode(), (self.transaction_id or "").encode()
-        header = _USUAL % (ids[0], self.queue_id, self.queue_offset, ids[1], opaque)
+        """The whole frame of an answer that has a unique id and no recall handle. Every send pays for it."""
+        numbers = self.queue_id, self.queue_offset
+        header = _USUAL % (self.message_id.encode(), *numbers, _quoted(self.transaction_id), opaque)
         size = len(header)
-        return (4 + size).to_bytes(4, "big") + size.to_bytes(4, "big") + header
+        return _LENGTHS.pack(4 + size, size) + header
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
@@ -176,6 +177,8 @@ class SendResponse(
         return found if fields and "MSG_REGION" in fields else msgspec.structs.replace(found, region=None)
 
 
+_quoted = msgspec.json.Encoder().encode
+_LENGTHS = struct.Struct(">ii")
 _USUAL = header_json.encode(
     Command(
         0,
@@ -183,5 +186,6 @@ _USUAL = header_json.encode(
         opaque=-1,
         flag=FLAG_RESPONSE,
     )
-).replace(b"-1", b"%d")
+)
+_USUAL = _USUAL.replace(b"-1", b"%d").replace(b'"transactionId":"%b"', b'"transactionId":%b')
 """The header of a usual answer, for its ids and numbers."""

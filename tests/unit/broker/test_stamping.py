@@ -64,7 +64,8 @@ def test_what_cannot_be_stored_is_refused(text: str, code: ResponseCode) -> None
 
 def test_a_batched_message_has_its_own_properties_alone_and_a_unique_key() -> None:
     own = b"UNIQ_KEY\x01A1\x02KEYS\x01k\x02"
-    assert STAMP.batched(own)[:2] == (own, "A1")
+    stamped = STAMP.batched(own)
+    assert (stamped.raw, stamped.unique_key) == (own, "A1")
     assert properties.decode(STAMP.batched(b"KEYS\x01k").raw) == {"KEYS": "k", "UNIQ_KEY": "NEW"}
 
 
