@@ -34,7 +34,7 @@ from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.workers.callers import Callers
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.consumer.workers.in_threads import MakeThreads, Threads
 from rocketapp.errors import BrokerError, KeysRefused, ProtocolError, RocketAppError, SetupError, TransportError
 from rocketapp.model.event import Adjusted, LoopFailed, TopicMissing
 from rocketapp.model.message_queue import MessageQueue

@@ -31,7 +31,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
 
-from rocketapp.consumer.workers.threads import Threads
+from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.tasks import Tasks
 from rocketapp.testing.virtual_time import StandstillError, VirtualTimeLoop
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable
 from contextvars import copy_context
 
-from rocketapp.consumer.workers.threads import Threads
+from rocketapp.consumer.workers.in_threads import Threads
 
 _local = threading.local()
 

@@ -31,7 +31,7 @@ from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.consumer.pull.flow import FlowControl
 from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.consumer.watch.slow_calls import BlockedLoop
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
+from rocketapp.consumer.workers.in_threads import MakeThreads, Threads
 from rocketapp.errors import SetupError
 from rocketapp.hooks.idempotency import keys_of
 from rocketapp.hooks.manager import Plugins, code_of, raised_by

@@ -9,10 +9,9 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.workers.caller import Caller, Workers
-from rocketapp.consumer.workers.in_threads import ThreadWorkers
+from rocketapp.consumer.workers.in_threads import MakeThreads, ThreadWorkers
 from rocketapp.consumer.workers.on_loop import LoopWorkers
 from rocketapp.consumer.workers.run import Run
-from rocketapp.consumer.workers.threads import MakeThreads
 from rocketapp.model.subscription import CONCURRENT, kind_of
 from rocketapp.tasks import Tasks
 

@@ -7,16 +7,21 @@ messages left join it: so a handler that waits for a database has all of its thr
 Threads put down what they finished, and only the loop acknowledges: at its next look, a millisecond later, or woken at
 once for what waits for it: a failure, an answer, the next message in order. A loop that is woken for each burst and the
 thread that woke it take the interpreter from one another: a fifth of the processor's time.
+
+Threads are daemons, not those of an executor of the standard library: the interpreter joins those when it ends, so that
+a handler that hangs would keep the process. A thread cannot be stopped: a drain that is cut leaves it behind.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -24,7 +29,6 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
 from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, RunWorker, Taker, clock_of
-from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.at_work import AT_WORK
 from rocketapp.model.event import LoopFailed, Observe
 
@@ -36,6 +40,49 @@ _STUCK_AFTER = 0.001
 """Seconds that a thread may be inside one call before other threads join it."""
 _THREAD_RETRY = 0.1
 """Seconds until the system is asked again for a thread that it did not have."""
+
+
+class Threads:
+    """Threads that wait for jobs: whoever has jobs adds one for each that may run at once."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._is_halted = False
+        self._threads: list[threading.Thread] = []
+
+    def __repr__(self) -> str:
+        return f"<Threads: {len(self._threads)}>"
+
+    def add(self) -> None:
+        """One more job may run at once. Raises RuntimeError when the system has no thread for it."""
+        thread = threading.Thread(target=self._main, name=f"handlers {len(self._threads)}", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run the job in a thread as soon as one is free. The job itself reports to the loop."""
+        self._jobs.put(job)
+
+    def stop(self) -> None:
+        """Every thread ends when its job has ended."""
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def halt(self) -> None:
+        """In a forked child: the thread that forked is the only one, and ends the child when its job has ended."""
+        self._is_halted = True
+
+    def _main(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            finally:
+                if self._is_halted:
+                    os._exit(0)
+
+
+MakeThreads = Callable[[], Threads]
+"""Makes the threads of the sync handlers of one group."""
 
 
 class _ThreadWorker(RunWorker):

@@ -7,8 +7,8 @@ from typing import Any
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.callers import Callers
+from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.consumer.workers.run import FreeRun, Taker
-from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.wire.layout import Record, encode_record

@@ -17,7 +17,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.callers import Callers
-from rocketapp.consumer.workers.threads import Threads
+from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.model.event import HandlerSlow, QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode, ResponseCode

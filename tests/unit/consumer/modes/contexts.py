@@ -13,7 +13,7 @@ from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
 from rocketapp.consumer.workers.callers import Callers
-from rocketapp.consumer.workers.threads import Threads
+from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.lease import Lease
 from rocketapp.state.process_queue import ProcessQueue

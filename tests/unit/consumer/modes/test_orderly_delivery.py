@@ -13,8 +13,8 @@ import pytest
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
+from rocketapp.consumer.workers.in_threads import MakeThreads, Threads
 from rocketapp.consumer.workers.run import STINT
-from rocketapp.consumer.workers.threads import MakeThreads, Threads
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.consumer.workers.rate import TokenBucket
+from rocketapp.consumer.workers.caller import TokenBucket
 
 
 def test_a_slow_rate_starts_one_at_a_time() -> None:

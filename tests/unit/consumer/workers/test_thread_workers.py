@@ -13,8 +13,8 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.callers import Callers
+from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.consumer.workers.run import FreeRun, Run, Taker
-from rocketapp.consumer.workers.threads import Threads
 from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Skip
