@@ -40,9 +40,6 @@ from rocketapp.wire.requests.send_back import SendBackRequest
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
 
-_SMALL = 4_096
-"""Bytes of a message that is kept to know its queue again."""
-
 # What a request for messages may be answered with.
 LOST_DELAY = 0.1
 """Seconds until one whose connection was lost is sent again: dialling has waits of its own."""
@@ -239,10 +236,12 @@ class Brokers(GroupOffsets):
         """
         self.ends: dict[MessageQueue, int] = {}
         """Queues of which nothing behind this offset is wanted: who asks whether all is done need not wait for it."""
-        self._landmarks: dict[MessageQueue, Landmark | Message] = {}
-        """By queue the first record that was pulled: what a broker loses first is what came last."""
-        self._newest: dict[MessageQueue, Landmark | Message] = {}
-        """By queue the last record that its present session has pulled; a message, while that is small."""
+        self.landmarks: dict[MessageQueue, Landmark] = {}
+        """By queue the first record that was pulled, by this process or one whose offset it goes on with: what a broker
+        loses first is what came last.
+        """
+        self._newest: dict[MessageQueue, Landmark] = {}
+        """By queue the last record that its present session has pulled."""
         self._recognised: dict[MessageQueue, Connection] = {}
         """By queue the connection to its master on which it was known to be the one that was pulled."""
         self._masters: dict[str, Connection] = {}
@@ -321,24 +320,20 @@ class Brokers(GroupOffsets):
         `messages`: those of this answer, or of a sink of records what stands for them.
         """
         first, last = messages[0], messages[-1]
-        if queue not in self._landmarks:
-            known = _kept(first) if isinstance(first, Message) else _first_record(result, queue)
+        if queue not in self.landmarks:
+            known = _landmark(first) if isinstance(first, Message) else _first_record(result, queue)
             if not is_master or known is None:
                 return
-            self._landmarks[queue] = known
+            self.landmarks[queue] = known
         if isinstance(last, Message):
-            self._newest[queue] = _kept(last)
-
-    def landmark(self, queue: MessageQueue) -> Landmark | None:
-        """The first record that was pulled of the queue, by this process or one whose offset it goes on with."""
-        return _read(self._landmarks.get(queue))
+            self._newest[queue] = _landmark(last)
 
     def goes_on_from(self, queue: MessageQueue, text: str) -> None:
         """A stored offset belongs to the queue that has this landmark, which was stored beside it."""
-        self._landmarks.pop(queue, None)
+        self.landmarks.pop(queue, None)
         self._recognised.pop(queue, None)
         if (landmark := Landmark.of_text(text)) is not None:
-            self._landmarks[queue] = landmark
+            self.landmarks[queue] = landmark
 
     async def recognise(self, queue: MessageQueue, connection: Connection) -> bool:
         """Whether it is known to have been pulled before. Raises AnotherQueueError if other records are there now.
@@ -346,7 +341,7 @@ class Brokers(GroupOffsets):
         Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
         be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
         """
-        first, newest = self.landmark(queue), _read(self._newest.get(queue))
+        first, newest = self.landmarks.get(queue), self._newest.get(queue)
         if (known := newest or first) is not None and (other := await self._other(queue, known, connection)):
             if first is None or newest is None or await self._other(queue, first, connection):
                 raise AnotherQueueError(max(0, other.min_offset), other.max_offset)
@@ -402,7 +397,7 @@ class Brokers(GroupOffsets):
 
     def begins_anew(self, queue: MessageQueue) -> None:
         """Forget what was pulled of a queue: where it goes on is committed."""
-        self._landmarks.pop(queue, None)
+        self.landmarks.pop(queue, None)
         self._newest.pop(queue, None)
 
     def recognised_at(self, queue: MessageQueue) -> Connection | None:
@@ -521,7 +516,7 @@ class Brokers(GroupOffsets):
         its tail has it perhaps still.
         """
         connection = await self.connection(queue.broker_name)
-        if queue in self._landmarks and self._recognised.get(queue) is not connection:
+        if queue in self.landmarks and self._recognised.get(queue) is not connection:
             try:
                 other = await self._other(queue, _landmark(message), connection)
             except BrokerError as error:  # that says nothing about what is asked of it next
@@ -558,16 +553,8 @@ def is_busy(error: RocketAppError) -> bool:
 def _first_record(result: PullResult, queue: MessageQueue, offset: int = 0) -> Landmark | None:
     """Of the message at this offset or behind it: a record that holds several is sent whole."""
     found = (one for one in decode_records(result.body, queue) if one.offset >= offset)
-    return _read(next(found, None))
-
-
-def _kept(message: Message) -> Landmark | Message:
-    """To read its id costs more than to keep it; what is or gets large would not count against `cache_max_bytes`."""
-    return message if type(message) is Message and message.size <= _SMALL else _landmark(message)
-
-
-def _read(kept: Landmark | Message | None) -> Landmark | None:
-    return _landmark(kept) if isinstance(kept, Message) else kept
+    first = next(found, None)
+    return None if first is None else _landmark(first)
 
 
 def _landmark(message: Message) -> Landmark:

@@ -265,7 +265,7 @@ class GroupStats:
         self.others: defaultdict[str, HandlerStats] = defaultdict(HandlerStats)
         """By topic what became here of messages that only other members handle."""
         self.unmatched: Counter[str] = Counter()
-        """By topic the messages that no handler subscribes to."""
+        """By topic the messages that were finished because no handler subscribes to their tag."""
         self.forwarded: int = 0
         """Messages that other members have done."""
         self.pulls: int = 0
@@ -275,10 +275,6 @@ class GroupStats:
 
     def __repr__(self) -> str:
         return f"<GroupStats of {len(self.handlers)} handlers: {self.total()}>"
-
-    def count_unmatched(self, topic: str, count: int) -> None:
-        """`count` messages of this topic were finished because no handler subscribes to their tag."""
-        self.unmatched[topic] += count
 
     def each(self) -> Iterator[tuple[str, str, HandlerStats]]:
         """By handler its name, topic and counters now. What another member has handled is counted there."""

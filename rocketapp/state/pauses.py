@@ -54,9 +54,17 @@ class Pauses:
     def __repr__(self) -> str:
         return f"<Pauses {self._reasons}>"
 
-    def pause(self, topic: str, reason: str) -> None:
-        """Start no more handlers of this topic and pull no more of its messages, until `resume` lifts the reason."""
-        self._add(topic, reason)
+    def pause(self, topic: str, reason: str, *, before: str = "") -> None:
+        """Start no more handlers of this topic and pull no more of its messages, until `resume` lifts the reason.
+
+        `before`: a reason that is lifted with it, with nothing started in between.
+        """
+        self._probes.pop((topic, reason), None)
+        reasons = self._reasons.setdefault(topic, [])
+        if reason not in reasons:
+            reasons.append(reason)
+        if before != reason:
+            self._lift(topic, [before])
         self._tell(topic)
 
     def resume(self, topic: str, reason: str | None = None) -> None:
@@ -64,24 +72,11 @@ class Pauses:
         self._lift(topic, self._reasons.get(topic, []) if reason is None else [reason])
         self._tell(topic)
 
-    def replace(self, topic: str, before: str, reason: str) -> None:
-        """Pause it for another reason, with nothing started in between."""
-        self._add(topic, reason)
-        if before != reason:
-            self._lift(topic, [before])
-        self._tell(topic)
-
     def probe(self, topic: str, reason: str, probe: Probe) -> None:
         """Although it is paused for this reason, pull its messages, and start one with this probe."""
         if self.has(topic, reason):
             self._probes[topic, reason] = probe
         self._tell(topic)
-
-    def _add(self, topic: str, reason: str) -> None:
-        self._probes.pop((topic, reason), None)
-        reasons = self._reasons.setdefault(topic, [])
-        if reason not in reasons:
-            reasons.append(reason)
 
     def _lift(self, topic: str, lifted: Collection[str]) -> None:
         left = [reason for reason in self._reasons.get(topic, ()) if reason not in lifted]

@@ -130,24 +130,17 @@ class Problem(Enum):
     """Not stored, and this path will never store it."""
 
 
-@dataclass(frozen=True, slots=True)
-class After:
-    """What follows a failed attempt."""
-
-    first: Path
-    """The path with which the next round begins."""
-    at_once: Path | None = None
-    """The path to try in this round; None ends this round."""
-
-
 PATIENCE = 300.0
 """Seconds after which an unclear refusal counts as a lasting one."""
 LONGEST_ATTEMPT = 60.0
 """Most seconds of one attempt."""
 
 
-def after_failure(path: Path, problem: Problem, *, first: Path, has_locks: bool, unclear_for: float) -> After:
-    """What follows when an attempt by `path` met a problem, in a round that began with `first`.
+def after_failure(
+    path: Path, problem: Problem, *, first: Path, has_locks: bool, unclear_for: float
+) -> tuple[Path, Path | None]:
+    """What follows when an attempt by `path` met a problem, in a round that began with `first`: the path with which the
+    next round begins, and the one to try in this round; None ends this round.
 
     `has_locks`: the group locks queues of a topic. Then a copy that this client sends to the retry topic becomes
     a dead letter, so only the broker can retry. `unclear_for`: seconds since the first unclear refusal
@@ -159,20 +152,20 @@ def after_failure(path: Path, problem: Problem, *, first: Path, has_locks: bool,
     A dead letter that cannot be sent with its reasons is sent without them.
     """
     if problem is Problem.UNKNOWN or (problem is Problem.PASSING and path is Path.SEND_BACK):
-        return After(first)
+        return first, None
     is_lasting = problem is Problem.LASTING or (problem is Problem.UNCLEAR and unclear_for >= PATIENCE)
     match path:
         case Path.SEND_BACK if has_locks:
-            return After(Path.DEAD_COPY, Path.DEAD_COPY) if is_lasting else After(first)
+            return (Path.DEAD_COPY, Path.DEAD_COPY) if is_lasting else (first, None)
         case Path.SEND_BACK:
-            return After(Path.RETRY_COPY if is_lasting else first, Path.RETRY_COPY)
+            return (Path.RETRY_COPY if is_lasting else first), Path.RETRY_COPY
         case Path.RETRY_COPY:
             is_last_path = is_lasting and first is Path.RETRY_COPY
-            return After(Path.DEAD_COPY, Path.DEAD_COPY) if is_last_path else After(first)
+            return (Path.DEAD_COPY, Path.DEAD_COPY) if is_last_path else (first, None)
         case Path.DEAD_COPY:
-            return After(Path.DEAD_COPY, Path.DEAD_SEND_BACK)
+            return Path.DEAD_COPY, Path.DEAD_SEND_BACK
         case Path.DEAD_SEND_BACK:
-            return After(Path.DEAD_COPY)
+            return Path.DEAD_COPY, None
 
 
 def attempt_timeout(base: float, unknowns: int) -> float:
@@ -208,7 +201,7 @@ def retry_properties(origin: Origin, *, level: int, retries: int) -> dict[str, s
 
 
 def dead_letter_properties(
-    origin: Origin, failure: Failure, *, handler: str, attempts: int, app_version: str, is_bare: bool = False
+    origin: Origin, failure: Failure, *, handler: str, app_version: str, is_bare: bool = False
 ) -> dict[str, str]:
     """Properties of a dead letter: the message's own without its delays, and the reasons of the failure.
 
@@ -224,7 +217,7 @@ def dead_letter_properties(
     properties["rocketapp.handler"] = clean(handler)
     properties["rocketapp.exception"] = clean(failure.kind)
     properties["rocketapp.reason"] = clean(failure.text)
-    properties["rocketapp.attempts"] = str(attempts)
+    properties["rocketapp.attempts"] = str(origin.reconsume_times + 1)
     if app_version:
         properties["rocketapp.app_version"] = clean(app_version)
     return properties

@@ -182,7 +182,7 @@ class MessageDelivery:
                 unmatched.append(message)
         if unmatched:
             self._process_queue.finish_all(unmatched)
-            self._context.member.stats.count_unmatched(topic, len(unmatched))
+            self._context.member.stats.unmatched[topic] += len(unmatched)
         return found
 
     def _add_free(self, pairs: Sequence[Pair], *, is_of_one: bool) -> None:

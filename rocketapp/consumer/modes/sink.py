@@ -210,7 +210,7 @@ def decode_wanted(
     shares = TagTable([(True, tags)]).split(messages) if tags else [(True, messages)]
     wanted = next((share for is_wanted, share in shares if is_wanted), ())
     if others := len(messages) - len(wanted):
-        member.stats.count_unmatched(queue.topic, others)
+        member.stats.unmatched[queue.topic] += others
     return wanted
 
 

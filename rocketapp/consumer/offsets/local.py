@@ -14,7 +14,7 @@ import contextlib
 import fcntl
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -180,7 +180,7 @@ class LocalOffsets(GroupOffsets):
     async def _write(self, path: Path) -> None:
         async with self._writing:
             self._next = None
-            text = encode(self._offsets, self._member.brokers.landmark)
+            text = encode(self._offsets, self._member.brokers.landmarks)
             try:
                 # A disk may take its time.
                 put = partial(_put_in_place, path, text, keeps=self._is_whole)
@@ -209,15 +209,12 @@ class LocalOffsets(GroupOffsets):
             self._member.observe(OffsetsFile(self._member.name, str(self._path), problem))
 
 
-def encode(
-    offsets: Mapping[MessageQueue, int], landmark: Callable[[MessageQueue], Landmark | None] = lambda _: None
-) -> bytes:
-    """The text of a file. `landmark`: by which a queue is known again."""
+def encode(offsets: Mapping[MessageQueue, int], landmarks: Mapping[MessageQueue, Landmark]) -> bytes:
+    """The text of a file. `landmarks`: by which queues are known again."""
     rows = list[dict[str, str | int]]()
     for queue, offset in sorted(offsets.items()):
         rows.append({"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset})
-        mark = landmark(queue)
-        if mark is not None and (text := mark.text()) is not None:
+        if (mark := landmarks.get(queue)) is not None and (text := mark.text()) is not None:
             rows[-1]["landmark"] = text
     return json.dumps({"version": _VERSION, "offsets": rows}, indent=1).encode() + b"\n"
 

@@ -113,7 +113,7 @@ class PluginOffsets(GroupOffsets):
         return await self._brokers.committed_for_start(queue) if known.offset is None else known
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
-        epoch, landmark = self._epochs.get(queue, 0), self._brokers.landmark(queue)
+        epoch, landmark = self._epochs.get(queue, 0), self._brokers.landmarks.get(queue)
         text = (landmark and landmark.text()) or ""
         if text:  # before: after a kill between the two, the offset would be taken for one of whatever queue is there
             await self._keep_landmark(queue, text, epoch, timeout)

@@ -41,15 +41,6 @@ class FlowControl:
     def __repr__(self) -> str:
         return f"<FlowControl {self.budget!r}, {len(self._granted)} waiting>"
 
-    def open(self, member: Member, queue: ProcessQueue[Message], limits: QueueLimits) -> QueueFlow:
-        """Flow control of one process queue, which follows the pauses of its group."""
-        topic = queue.message_queue.topic
-        first = min(_FIRST_ANSWER, self.budget.limit_bytes // _FIRST_SHARE)
-        expected = max(member.limits.of(topic).pull_batch_bytes, first)
-        return QueueFlow(
-            self, member, queue, limits, self.budget.open(f"{topic} in {member.name}", queue, expected=expected)
-        )
-
     async def granted(self, account: QueueAccount) -> None:
         """Wait until the budget has room for its next pull, which is reserved then."""
         loop = asyncio.get_running_loop()
@@ -98,16 +89,12 @@ class QueueFlow:
     that it moves again.
     """
 
-    def __init__(
-        self,
-        control: FlowControl,
-        member: Member,
-        queue: ProcessQueue[Message],
-        limits: QueueLimits,
-        account: QueueAccount,
-    ) -> None:
+    def __init__(self, control: FlowControl, member: Member, queue: ProcessQueue[Message], limits: QueueLimits) -> None:
         self._control, self._budget = control, control.budget
-        self._queue, self._account, self._about = queue, account, queue.message_queue
+        self._queue, self._about = queue, queue.message_queue
+        topic, first = self._about.topic, min(_FIRST_ANSWER, self._budget.limit_bytes // _FIRST_SHARE)
+        expected = max(member.limits.of(topic).pull_batch_bytes, first)
+        self._account = self._budget.open(f"{topic} in {member.name}", queue, expected=expected)
         self._pauses, self._blocked = member.pauses, member.blocked
         self._is_of_retries = is_retry_topic(self._about.topic)
         # Messages of several topics come back in a retry queue: it is pulled while one of them is not paused.

@@ -13,7 +13,7 @@ import asyncio
 from rocketapp.consumer.member import TRY_AGAIN, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
 from rocketapp.consumer.offsets.commits import Session
-from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
 from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
@@ -165,7 +165,7 @@ class Assignment(Owned):
         """
         member, committer = self._member, self._committer
         limits = self._mode.limits(member.limits.of(self.queue.topic))
-        flow = self._flow_control.open(member, process_queue, limits)
+        flow = QueueFlow(self._flow_control, member, process_queue, limits)
         try:
             delivery = self._mode.open(process_queue)
         except BaseException:

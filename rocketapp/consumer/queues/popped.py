@@ -92,7 +92,7 @@ class PopAssignment(Owned):
         if self.is_ending:
             return
         delivery = PopDelivery(self._acks, self._mode)
-        flow = self._flow_control.open(member, queue, self._limits())
+        flow = QueueFlow(self._flow_control, member, queue, self._limits())
         popper = Popper(member, self._acks, delivery, flow)
         self._consuming = popper, flow
         self.process_queue: PopQueue[Message] | None = queue

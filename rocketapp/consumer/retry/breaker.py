@@ -101,7 +101,7 @@ class CircuitBreaker:
             f"circuit breaker of {self._handler.name}: {about.failures} failed attempts within {seconds:.0f} s, "
             f"the last: {failure}; one message is tried after {about.pause:g} s"
         )
-        self._pauses.replace(self._topic, before, self._reason)
+        self._pauses.pause(self._topic, self._reason, before=before)
         self._timer = self._loop.call_later(about.pause, self._probe)
 
     def _probe(self) -> None:

@@ -158,8 +158,8 @@ class Redelivery:
 
     def _begin(self, job: _Job) -> None:
         if self._member.broadcast:
-            self._end(job)
-            count_dropped(self._member, job.handler, job.message, job.failure)
+            job.handler.stats.dropped += 1
+            self._give_up(job, Dropped)
             return
         self._member.tasks.start(self._see_to(job), f"send back to {job.queue.message_queue.broker_name}")
 
@@ -189,13 +189,13 @@ class Redelivery:
                 if problem is Problem.UNCLEAR and job.unclear_since is None:
                     job.unclear_since = self._loop.time()
                 unclear_for = 0.0 if job.unclear_since is None else self._loop.time() - job.unclear_since
-                after = after_failure(
+                first, at_once = after_failure(
                     path, problem, first=job.path, has_locks=self._member.has_locks, unclear_for=unclear_for
                 )
-                self._turn_dead(job, after.first, error)
-                job.path = after.first
-                if after.at_once is not None:
-                    path = after.at_once
+                self._turn_dead(job, first, error)
+                job.path = first
+                if at_once is not None:
+                    path = at_once
                     continue
                 self._failed(job, _text(error))
                 return False
@@ -224,18 +224,23 @@ class Redelivery:
         )
 
     def _stored(self, job: _Job) -> None:
-        self._end(job)
         if job.level is not None:
+            job.queue.finish(job.message)
             delay = seconds_of(job.level)
             self.due_until = max(self.due_until, self._loop.time() + delay + _LATE)
             count_retry(self._member, job.handler, job.message, job.failure, delay)
         else:
-            count_dead_letter(self._member, job.handler, job.message, job.failure)
+            job.handler.stats.dead_lettered += 1
+            self._give_up(job, DeadLettered)
 
-    def _end(self, job: _Job) -> None:
-        job.queue.finish(job.message)
+    def _give_up(self, job: _Job, event: type[DeadLettered | Dropped]) -> None:
+        """A broker has stored the message as a dead letter, or this member of a broadcast group drops it."""
+        handler, message, failure = job.handler, job.message, job.failure
+        job.queue.finish(message)
         if job.stored is not None and not job.stored.done():
             job.stored.set_result(None)
+        about = self._member.name, handler.name, message.topic, message.message_id, message.attempt
+        self._member.observe(event(*about, str(failure), message, failure.error))
 
     async def _attempt(self, job: _Job, path: Path) -> None:
         """Have a copy stored by this path; raises when it is not certain that it is."""
@@ -274,7 +279,6 @@ class Redelivery:
                     origin,
                     job.failure,
                     handler=job.handler.name,
-                    attempts=job.message.attempt,
                     app_version=self._member.app_version,
                     is_bare=job.is_bare,
                 )
@@ -372,26 +376,8 @@ def _of_code(error: BrokerError) -> Problem:
     return Problem.UNKNOWN if error.remark.startswith(_PERHAPS_REMARKS) else Problem.UNCLEAR
 
 
-# The one place where retries, dead letters and dropped messages are counted and told.
-
-
 def count_retry(member: Member, handler: Handler, message: Message, reason: object, delay: float) -> None:
     """The message is tried again after `delay` seconds."""
     handler.stats.retried += 1
     about = message.topic, message.message_id, message.attempt
     member.observe(Retried(member.name, handler.name, *about, delay, str(reason), message))
-
-
-def count_dead_letter(member: Member, handler: Handler, message: Message, reason: object) -> None:
-    """A broker has stored the message as a dead letter."""
-    handler.stats.dead_lettered += 1
-    about = message.topic, message.message_id, message.attempt
-    error = reason.error if isinstance(reason, Failure) else None
-    member.observe(DeadLettered(member.name, handler.name, *about, str(reason), message, error))
-
-
-def count_dropped(member: Member, handler: Handler, message: Message, failure: Failure) -> None:
-    """This member of a broadcast group has given the message up."""
-    handler.stats.dropped += 1
-    about = message.topic, message.message_id, message.attempt
-    member.observe(Dropped(member.name, handler.name, *about, str(failure), message, failure.error))

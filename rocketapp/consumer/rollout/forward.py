@@ -207,7 +207,7 @@ class Forwarding:
             turn += not is_taken
             wait = min(2 * wait, _LONGEST_WAIT if is_taken else _LONGEST_REFUSED)
         self._at.pop(place, None)
-        self._member.stats.count_unmatched(message.topic, 1)
+        self._member.stats.unmatched[message.topic] += 1
 
     def _forget(self, place: _Place, member: str) -> None:
         if self._at.get(place) == member:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from time import process_time
 
-from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.process_queue import ProcessQueue
@@ -23,7 +23,7 @@ async def test_a_pause_of_one_topic_takes_a_millisecond_and_of_a_thousand_fifty(
     pauses, limits = member.pauses, QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=None)
     for topic in (*TOPICS, "%RETRY%group"):
         for number in range(4):
-            control.open(member, ProcessQueue(MessageQueue(topic, "broker-a", number), 0), limits)
+            QueueFlow(control, member, ProcessQueue(MessageQueue(topic, "broker-a", number), 0), limits)
 
     def change(*topics: str) -> float:
         began = process_time()

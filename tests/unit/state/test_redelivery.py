@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rocketapp.state.redelivery import (
     PATIENCE,
     UNLIMITED,
-    After,
     Failure,
     Origin,
     Path,
@@ -94,7 +93,7 @@ def test_a_retry_that_we_send_ourselves_counts_on_and_has_only_its_own_delay() -
 
 def test_a_dead_letter_says_why_and_does_not_wait() -> None:
     properties = dead_letter_properties(
-        ORIGIN, Failure("ValueError", "bad\x02news"), handler="app:pay", attempts=5, app_version="1.2"
+        ORIGIN, Failure("ValueError", "bad\x02news"), handler="app:pay", app_version="1.2"
     )
     assert properties == {
         "KEYS": "k",
@@ -113,7 +112,7 @@ def test_a_dead_letter_says_why_and_does_not_wait() -> None:
 def test_a_dead_letter_that_was_too_large_says_where_it_came_from() -> None:
     where = {"ORIGIN_MESSAGE_ID": "id", "RETRY_TOPIC": "orders", "RECONSUME_TIME": "5", "MAX_RECONSUME_TIMES": "4"}
     origin = replace(ORIGIN, properties={"KEYS": "k", "long": "x"})
-    about = {"handler": "app:pay", "attempts": 5, "app_version": "1.2"}
+    about = {"handler": "app:pay", "app_version": "1.2"}
     assert dead_letter_properties(origin, FAILURE, **about, is_bare=True) == where  # type: ignore[arg-type]
     assert dead_letter_properties(origin, FAILURE, **about).items() > (where | origin.properties).items()  # type: ignore[arg-type]
 
@@ -135,25 +134,25 @@ def test_a_reason_is_short_and_can_stand_in_a_property(text: str) -> None:
 @cases(
     "path, problem, has_locks, expected",
     [
-        (Path.SEND_BACK, Problem.PASSING, False, After(Path.SEND_BACK)),
-        (Path.SEND_BACK, Problem.UNCLEAR, False, After(Path.SEND_BACK, Path.RETRY_COPY)),
-        (Path.SEND_BACK, Problem.LASTING, False, After(Path.RETRY_COPY, Path.RETRY_COPY)),
-        (Path.SEND_BACK, Problem.PASSING, True, After(Path.SEND_BACK)),
-        (Path.SEND_BACK, Problem.UNCLEAR, True, After(Path.SEND_BACK)),
-        (Path.SEND_BACK, Problem.LASTING, True, After(Path.DEAD_COPY, Path.DEAD_COPY)),
-        (Path.RETRY_COPY, Problem.PASSING, False, After(Path.RETRY_COPY)),
-        (Path.RETRY_COPY, Problem.LASTING, False, After(Path.DEAD_COPY, Path.DEAD_COPY)),
-        (Path.DEAD_COPY, Problem.PASSING, True, After(Path.DEAD_COPY, Path.DEAD_SEND_BACK)),
-        (Path.DEAD_SEND_BACK, Problem.LASTING, True, After(Path.DEAD_COPY)),
+        (Path.SEND_BACK, Problem.PASSING, False, (Path.SEND_BACK, None)),
+        (Path.SEND_BACK, Problem.UNCLEAR, False, (Path.SEND_BACK, Path.RETRY_COPY)),
+        (Path.SEND_BACK, Problem.LASTING, False, (Path.RETRY_COPY, Path.RETRY_COPY)),
+        (Path.SEND_BACK, Problem.PASSING, True, (Path.SEND_BACK, None)),
+        (Path.SEND_BACK, Problem.UNCLEAR, True, (Path.SEND_BACK, None)),
+        (Path.SEND_BACK, Problem.LASTING, True, (Path.DEAD_COPY, Path.DEAD_COPY)),
+        (Path.RETRY_COPY, Problem.PASSING, False, (Path.RETRY_COPY, None)),
+        (Path.RETRY_COPY, Problem.LASTING, False, (Path.DEAD_COPY, Path.DEAD_COPY)),
+        (Path.DEAD_COPY, Problem.PASSING, True, (Path.DEAD_COPY, Path.DEAD_SEND_BACK)),
+        (Path.DEAD_SEND_BACK, Problem.LASTING, True, (Path.DEAD_COPY, None)),
     ],
 )
-def test_what_follows_a_failed_attempt(path: Path, problem: Problem, has_locks: bool, expected: After) -> None:
+def test_what_follows_a_failed_attempt(path: Path, problem: Problem, has_locks: bool, expected: object) -> None:
     assert after_failure(path, problem, first=path, has_locks=has_locks, unclear_for=PATIENCE - 1) == expected
 
 
 def test_an_unclear_refusal_is_not_met_in_the_same_way_for_ever() -> None:
     after = after_failure(Path.SEND_BACK, Problem.UNCLEAR, first=Path.SEND_BACK, has_locks=True, unclear_for=PATIENCE)
-    assert after.first is Path.DEAD_COPY
+    assert after[0] is Path.DEAD_COPY
 
 
 @given(
@@ -166,18 +165,18 @@ def test_every_round_ends_and_makes_at_most_one_copy_whose_fate_is_unknown(
 ) -> None:
     path, rounds, tried, has_refused = first, 0, [first], first is Path.DEAD_COPY
     for problem in problems:
-        after = after_failure(path, problem, first=first, has_locks=has_locks, unclear_for=10.0 * rounds)
+        next_first, at_once = after_failure(path, problem, first=first, has_locks=has_locks, unclear_for=10.0 * rounds)
         has_refused |= path is Path.SEND_BACK and problem is Problem.LASTING
-        if after.at_once is None:
-            path, rounds, tried = after.first, rounds + 1, [after.first]
+        if at_once is None:
+            path, rounds, tried = next_first, rounds + 1, [next_first]
         else:
             assert problem is not Problem.UNKNOWN, "a second path may store a second copy"
-            assert after.at_once not in tried
-            path = after.at_once
+            assert at_once not in tried
+            path = at_once
             tried.append(path)
         assert not (has_locks and path is Path.RETRY_COPY), "its lock would make that a dead letter"
         assert not (has_refused and path is Path.SEND_BACK), "refused for good, and asked again"
-        first = after.first
+        first = next_first
 
 
 def test_attempts_take_longer_and_longer_when_answers_are_lost() -> None:

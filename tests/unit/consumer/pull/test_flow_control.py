@@ -26,7 +26,7 @@ class Queue:
         self.process_queue: ProcessQueue[Message] = ProcessQueue(MessageQueue(topic, "broker-a", number), 0)
         config = ConsumerConfig(pull_batch_bytes=1024, **options)
         limits = QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
-        self.flow: QueueFlow = control.open(member_alone(config=config), self.process_queue, limits)
+        self.flow: QueueFlow = QueueFlow(control, member_alone(config=config), self.process_queue, limits)
 
     def answered(self, size: int) -> bool:
         """A pull has brought one message; whether there was room for it."""

@@ -14,7 +14,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import Brokers
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Session
-from rocketapp.consumer.pull.flow import FlowControl
+from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.consumer.pull.puller import Puller
 from rocketapp.errors import ConnectError, TransportError
 from rocketapp.model.message_queue import MessageQueue
@@ -143,7 +143,7 @@ def puller_of(
 ) -> Puller:
     member = member_of(Asked(source)) if member is None else member
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
-    flow = FlowControl(1 << 20).open(member, queue, limits)
+    flow = QueueFlow(FlowControl(1 << 20), member, queue, limits)
     session = Session(committer or NoOffsets(), queue, is_contested=False, is_fenced=True)
     return Puller(member, queue, decode=decode_records, deliver=deliver, flow=flow, session=session)
 
