@@ -44,7 +44,6 @@ from rocketapp.broker.processors.transactions import TransactionProcessor
 from rocketapp.broker.replication.master import Master
 from rocketapp.broker.replication.master_log import MasterLog
 from rocketapp.broker.replication.master_tables import MasterTables
-from rocketapp.broker.replication.replies import ReplicatedReplies
 from rocketapp.broker.request_dispatch import of_slave
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving
@@ -138,16 +137,14 @@ class Broker:
         self._sends = SendProcessor(core, self._flusher)
         self._tasks = Tasks(observe)
         has_slaves = core.config.ha_port > 0 and not core.store.is_copy
-        self.master: Master | None = Master(core.store, observe) if has_slaves else None
+        self.master: Master | None = Master(core.store, observe, core.config.slave_timeout) if has_slaves else None
         """The slaves that copy the log; None where the option says that there are none."""
         self._tables: MasterTables | None = None
         self._following: MasterLog | None = None
-        self._replies: ReplicatedReplies | None = None
         if self.master is not None:
             self._flusher.on_flushed = self.master.flushed
             if core.config.role == "sync_master":
-                self._replies = ReplicatedReplies(self.master, core.config.slave_timeout)
-                self._flusher.answered = self._replies.hold
+                self._flusher.answered = self.master.hold
         self._scrub = Scrub(core.store, core.config, observe=observe, run=run)
         self.facts: BrokerFacts = BrokerFacts(core, loop.time(), self.master, self._scrub)
         """What it knows of itself, for whoever shows it."""
@@ -329,8 +326,6 @@ class Broker:
         if self._tables is not None:
             await self._tables.close()
         self._core.store.repair.later = None
-        if self._replies is not None:
-            self._replies.close()
         self._lock_file.close()
         self._flusher.close()
         popped = self._write_popped()

@@ -215,7 +215,7 @@ class EmbeddedBroker:
             raise ConfigError("broker.listen", f"slaves need the port two below {port}: choose one from 3 on")
         mend = f"slaves need it and port {port - 2}; stop what serves there, or choose other ports"
         with _serving("broker.ha_port", host, self._config.ha_port, mend):
-            master.listen(host, self._config.ha_port, brokers.is_known)
+            await master.listen(host, self._config.ha_port, brokers.is_known)
         with _serving("broker.ha_port", host, port - 2, mend):
             self._listening.append(await listen_tcp(host, port - 2, listener.accept, server_tls_of(self._config)))
 

@@ -8,7 +8,6 @@ records anywhere, and without bytes says that the master is there (Java: Default
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 from rocketapp.errors import ProtocolError
 
@@ -36,43 +35,8 @@ def block_head(position: int, size: int) -> bytes:
 
 
 def read_head(data: bytes) -> tuple[int, int]:
-    """Position and size of a block."""
-    position, size = _HEAD.unpack_from(data)
+    """Position and size of a block. Raises ProtocolError for a head that no master sends."""
+    position, size = _HEAD.unpack(data)
+    if position < 0 or not 0 <= size <= MOST_BLOCK_BYTES:
+        raise ProtocolError(f"a block of {size} bytes at position {position}")
     return position, size
-
-
-class BlockReader:
-    """Takes blocks apart as they arrive, however they are cut."""
-
-    def __init__(self) -> None:
-        self._head = b""
-        self._position, self._left = 0, 0
-        """Where the next byte of the block belongs, and how many are to come."""
-
-    def __repr__(self) -> str:
-        return f"<BlockReader at {self._position}, {self._left} bytes to come>"
-
-    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
-        """Bytes of the log, each part with its position; a block without bytes gives an empty part.
-
-        Raises ProtocolError for a head that no master sends.
-        """
-        at = 0
-        while at < len(data):
-            if self._left:
-                part = data[at : at + self._left]
-                yield self._position, part
-                self._position += len(part)
-                self._left -= len(part)
-                at += len(part)
-                continue
-            missing = HEAD_BYTES - len(self._head)
-            self._head += data[at : at + missing]
-            at += missing
-            if len(self._head) == HEAD_BYTES:
-                self._position, self._left = read_head(self._head)
-                self._head = b""
-                if self._position < 0 or not 0 <= self._left <= MOST_BLOCK_BYTES:
-                    raise ProtocolError(f"a block of {self._left} bytes at position {self._position}")
-                if not self._left:
-                    yield self._position, b""

@@ -20,7 +20,7 @@ from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.event import FollowsMaster, LeftMaster, Observe
 from rocketapp.tasks import scope
 from rocketapp.transport.stream import split_address
-from rocketapp.wire.replication import BlockReader, encode_report
+from rocketapp.wire.replication import HEAD_BYTES, encode_report, read_head
 
 AGAIN = 5.0
 """Seconds until a master that was left is connected again (Java: HAClient)."""
@@ -29,8 +29,6 @@ _REPORT = 5.0
 _IDLE = 20.0
 """Seconds of silence after which the master is given up (Java: haHousekeepingInterval)."""
 _DIAL_TIMEOUT = 3.0
-_READ_BYTES = 262_144
-"""Bytes that are taken in one turn of the loop."""
 
 
 class MasterLog:
@@ -70,10 +68,9 @@ class MasterLog:
             reader, writer = await asyncio.open_connection(host, port)
         is_ours = asyncio.Event()
         try:
-            async with scope(
-                self._copy(reader, writer, position, is_ours), self._take_over(address, is_ours)
-            ) as halves:
-                done, _ = await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+            copying = self._copy(reader, writer, position, is_ours)
+            async with scope(copying, self._report(writer, is_ours), self._take_over(address, is_ours)) as parts:
+                done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
                 return str(done.pop().result())
         finally:
             writer.close()
@@ -110,35 +107,35 @@ class MasterLog:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: int, is_ours: asyncio.Event
     ) -> str:
         """`start`: where the master begins; between there and our end its bytes have to be those that are here."""
-        store, blocks, loop = self._store, BlockReader(), asyncio.get_running_loop()
+        store = self._store
         known = store.end_position - start
-        position, begun, heard = start, b"", loop.time()
-        while loop.time() - heard < _IDLE:
-            if self.master != self._tables.master:
-                return f"the master is {self.master} now"
+        position, begun = start, b""
+        while True:
             if not known:
                 is_ours.set()
             writer.write(encode_report(min(position, store.end_position)))
             try:
-                async with asyncio.timeout(_REPORT):
-                    data = await reader.read(_READ_BYTES)
+                async with asyncio.timeout(_IDLE):
+                    at, size = read_head(await reader.readexactly(HEAD_BYTES))
+                    block = await reader.readexactly(size)
             except TimeoutError:
-                continue
-            if not data:
+                return f"it has said nothing for {_IDLE:g} s"
+            except asyncio.IncompleteReadError:
                 return "closed by the master"
-            heard = loop.time()
-            try:
-                parts = list(blocks.feed(data))
-            except ProtocolError as error:
-                return f"position {position}: {error}"
-            for at, part in parts:
-                if at != position and (position > 0 or known):
-                    return f"it sends position {at}, and not {position}"
-                begun, position = begun + part, at + len(part)
+            if at != position and (position > 0 or known):
+                return f"it sends position {at}, and not {position}"
+            begun, position = begun + block, at + size
             if known and len(begun) >= known:
                 if begun[:known] != store.log_bytes(start, known):
                     return f"it has another record at {start}: it is of another history"
                 begun, known = begun[known:], 0
             if not known:
                 begun = begun[store.append_copied(position - len(begun), begun) :]
-        return f"it has said nothing for {_IDLE:g} s"
+
+    async def _report(self, writer: asyncio.StreamWriter, is_ours: asyncio.Event) -> str:
+        """Say once more where the log ends, as long as the master is the same."""
+        while self.master == self._tables.master:
+            await asyncio.sleep(_REPORT)
+            if is_ours.is_set():
+                writer.write(encode_report(self._store.end_position))
+        return f"the master is {self.master} now"

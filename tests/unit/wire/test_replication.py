@@ -10,7 +10,6 @@ from rocketapp.errors import ProtocolError
 from rocketapp.wire.replication import (
     HEAD_BYTES,
     MOST_BLOCK_BYTES,
-    BlockReader,
     block_head,
     encode_report,
     last_report,
@@ -42,26 +41,7 @@ def test_a_timer_checkpoint_is_javas() -> None:
     assert decode_timer_checkpoint(body) == (7000, 5)
 
 
-@given(st.integers(0, 2**62), st.lists(st.binary(max_size=40)), st.data())
-def test_blocks_are_read_wherever_they_are_cut(begin: int, blocks: list[bytes], data: st.DataObject) -> None:
-    stream, log, empty = b"", b"".join(blocks), []
-    position = begin
-    for block in blocks:
-        stream += block_head(position, len(block)) + block
-        empty += [] if block else [position]
-        position += len(block)
-    reader, read, empty_read, position = BlockReader(), b"", [], begin
-    while stream:
-        cut = data.draw(st.integers(1, len(stream)))
-        for at, part in reader.feed(stream[:cut]):
-            assert at == position
-            read, position = read + part, position + len(part)
-            empty_read += [] if part else [at]
-        stream = stream[cut:]
-    assert (read, empty_read) == (log, empty)
-
-
 @pytest.mark.parametrize(("position", "size"), [(-1, 5), (5, -1), (5, MOST_BLOCK_BYTES + 1)])
 def test_a_head_that_no_master_sends_is_refused(position: int, size: int) -> None:
     with pytest.raises(ProtocolError):
-        list(BlockReader().feed(block_head(position, size)))
+        read_head(block_head(position, size))

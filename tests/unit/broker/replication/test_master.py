@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from rocketapp.broker.replication import master as masters
-from rocketapp.broker.replication import slave as slaves
 from rocketapp.broker.replication.master import MOST_SLAVES, Master
 from rocketapp.broker.store.files import DirectoryFiles, Files, MemoryFiles
 from rocketapp.broker.store.store import MessageStore
@@ -57,6 +56,7 @@ class Copy:
         position, size = read_head(await self._reader.readexactly(HEAD_BYTES))
         assert position == self.end, "the next block follows the last one"
         assert size <= 32_768
+        assert position % SEGMENT + size <= SEGMENT, "a block is part of one file"
         self.log += await self._reader.readexactly(size)
         self.heartbeats += not size
         return size
@@ -80,9 +80,12 @@ class Pair:
     def __init__(self, files: Files) -> None:
         self.files, self.events = files, Events()
         self.store: MessageStore = open_store(files)
-        self.master = Master(self.store, self.events)
+        self.master = Master(self.store, self.events, 1.0)
         self.known: set[str] = set()
-        self.master.listen("127.0.0.1", 0, lambda host: host in self.known)
+
+    async def listen(self) -> Pair:
+        await self.master.listen("127.0.0.1", 0, lambda host: host in self.known)
+        return self
 
     def write(self, count: int = 1, size: int = 1000) -> None:
         """Append, and flush."""
@@ -119,7 +122,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["directory", "memory"])
 async def pair(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Pair]:
-    pair = Pair(DirectoryFiles(str(tmp_path)) if request.param == "directory" else MemoryFiles())
+    pair = await Pair(DirectoryFiles(str(tmp_path)) if request.param == "directory" else MemoryFiles()).listen()
     yield pair
     await pair.master.finish()
     pair.store.close()
@@ -180,15 +183,29 @@ async def test_a_cut_at_any_byte_of_a_blocks_head_costs_nothing(pair: Pair) -> N
     await eventually(lambda: not pair.master.slaves)
 
 
-async def test_a_slave_of_another_history_is_refused_with_the_position(pair: Pair) -> None:
+@pytest.mark.parametrize("wrong", [1, None])
+async def test_a_slave_of_another_history_is_refused_with_the_position(pair: Pair, wrong: int | None) -> None:
     pair.write(2)
     end = pair.store.durable_position
-    copy = await pair.copy(bytes(end + 1))
-    copy.report()
+    copy = await pair.copy()
+    said = -1 if wrong is None else end + wrong
+    copy.report(said)
     assert await copy.ended() == b""
-    reason = f"its log ends at {end + 1}, ours at {end}: it is of another history"
+    reason = f"its log ends at {said}, ours at {end}: it is of another history"
     assert pair.events.of(SlaveLeft) == [SlaveLeft("127.0.0.1", 0, reason)]
     assert (pair.store.durable_position, len(pair.log())) == (end, end)
+    await copy.close()
+
+
+async def test_nobody_confirms_what_was_not_sent(pair: Pair) -> None:
+    pair.write(2)
+    copy = await pair.copy()
+    await copy.follow(pair.store.durable_position)
+    await eventually(lambda: pair.master.replicated == copy.end)
+    copy.report(copy.end + 1)
+    await copy.ended()
+    reason = f"its log ends at {copy.end + 1}, it has got bytes up to {copy.end} only: somebody else writes there"
+    assert pair.events.of(SlaveLeft) == [SlaveLeft("127.0.0.1", copy.end, reason)]
     await copy.close()
 
 
@@ -200,8 +217,8 @@ async def test_who_does_not_read_costs_no_memory_and_gets_it_all_later(pair: Pai
     await pair.until(SlaveJoined)
     (slave,) = pair.master.slaves
     last = -1
-    while slave.replica.position > last:  # until the socket is full
-        last = slave.replica.position
+    while slave.position > last:  # until the socket is full
+        last = slave.position
         await asyncio.sleep(0.2)
     assert last < pair.store.durable_position
     await copy.follow(pair.store.durable_position)
@@ -212,13 +229,13 @@ async def test_who_does_not_read_costs_no_memory_and_gets_it_all_later(pair: Pai
 async def test_an_idle_connection_has_heartbeats_and_a_silent_slave_is_given_up(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slaves, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(masters, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(masters, "IDLE", 0.3)
     pair.write()
     copy = await pair.copy()
     await copy.follow(pair.store.durable_position)
     while copy.heartbeats < 2:
         await copy.take()
-    monkeypatch.setattr(slaves, "IDLE", 0.3)
     await copy.ended()
     reason = "it has said nothing for 0.3 s"
     assert pair.events.of(SlaveLeft) == [SlaveLeft("127.0.0.1", copy.end, reason)]
@@ -226,8 +243,8 @@ async def test_an_idle_connection_has_heartbeats_and_a_silent_slave_is_given_up(
 
 
 async def test_who_never_says_where_its_log_ends_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slaves, "HEARTBEAT", 0.01)
-    monkeypatch.setattr(slaves, "IDLE", 0.3)
+    monkeypatch.setattr(masters, "HEARTBEAT", 0.01)
+    monkeypatch.setattr(masters, "IDLE", 0.3)
     mute = await pair.copy()
     ended = asyncio.ensure_future(mute.ended())
     for _ in range(7):  # never a whole report
@@ -285,7 +302,7 @@ async def test_another_machine_is_served_only_if_a_slave_has_registered_from_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(masters, "is_loopback", lambda host: False)
-    pair = Pair(DirectoryFiles(str(tmp_path)))
+    pair = await Pair(DirectoryFiles(str(tmp_path))).listen()
     pair.write()
     stranger = await pair.copy()
     stranger.report()
@@ -303,7 +320,7 @@ async def test_another_machine_is_served_only_if_a_slave_has_registered_from_the
 
 async def test_a_stop_gives_the_slaves_what_they_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(masters, "LAST_PATIENCE", 10.0)
-    pair = Pair(DirectoryFiles(str(tmp_path)))
+    pair = await Pair(DirectoryFiles(str(tmp_path))).listen()
     copy = await pair.copy()
     copy.report()
     await pair.until(SlaveJoined)
