@@ -58,13 +58,14 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.model.route import BrokerData
 from rocketapp.tasks import Tasks
 from rocketapp.transport.answers import Served, table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import join_address, split_address
 from rocketapp.wire.message_id import UniqueIds
+from rocketapp.wire.requests.admin import TopicConfig
 
 RESTART_DELAY = 1.0
 """Seconds until delivery of delayed messages is tried again after an error."""
@@ -238,20 +239,10 @@ class Broker:
         self._held_pops.held.forget(connection)
         self._clients.connection_lost(connection)
 
-    # What the name server asks.
-
-    def route(self, topic: str) -> TopicRoute | None:
-        config = self._core.topics.get(topic)
-        if config is None:
-            return None
-        queues = QueueData(
-            self._core.config.name, config.read_queues, config.write_queues, config.perm, config.sys_flag
-        )
-        return TopicRoute((queues,), self.brokers())
-
-    def brokers(self) -> tuple[BrokerData, ...]:
+    def shown(self) -> tuple[BrokerData, Mapping[str, TopicConfig]]:
+        """What name servers know of it: where it is, and its topics."""
         core = self._core
-        return (BrokerData(core.config.cluster, core.config.name, {core.broker_id: core.address}),)
+        return BrokerData(core.config.cluster, core.config.name, {core.broker_id: core.address}), core.topics.by_name
 
     @property
     def ha_address(self) -> str:
@@ -264,10 +255,6 @@ class Broker:
     def _log_address(self) -> str:
         """Where the log is copied: by slaves, or by this one at its master."""
         return self.ha_address if self._following is None else self._following.copies_from
-
-    def topics(self, cluster: str | None = None) -> list[str]:
-        is_ours = cluster in (None, self._core.config.cluster)
-        return sorted(config.name for config in self._core.topics) if is_ours else []
 
     def create_topic(self, topic: str) -> None:
         """Create a topic with `broker.topic_queues` queues, unless it exists."""

@@ -44,6 +44,11 @@ class ConfigTable(Generic[Config]):
     def __iter__(self) -> Iterator[Config]:
         return iter(self._configs.values())
 
+    @property
+    def by_name(self) -> Mapping[str, Config]:
+        """The configurations that are there now."""
+        return self._configs
+
     def get(self, name: str) -> Config | None:
         return self._configs.get(name)
 

@@ -27,7 +27,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.registration import Registrar, access_of
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
-from rocketapp.namesrv.brokers import BrokerTable, RegistrationProcessor
+from rocketapp.namesrv.brokers import BrokerTable
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
 from rocketapp.transport.answers import table_of
@@ -118,7 +118,7 @@ class EmbeddedBroker:
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
             self._permissions = permissions
             brokers = BrokerTable(
-                broker,
+                broker.shown,
                 asyncio.get_running_loop().time,
                 ha_address=lambda: broker.ha_address,
                 takes_slaves=broker.master is not None,
@@ -190,11 +190,11 @@ class EmbeddedBroker:
         self, broker: Broker, texts: KvConfig, permissions: Permissions | None, brokers: BrokerTable
     ) -> Listener:
         check = None if permissions is None else permissions.check
-        tables = [broker.table(), table_of(NameServer(brokers)), broker.table_of(texts)]
+        tables = [broker.table(), table_of(NameServer(brokers.shown)), broker.table_of(texts)]
         if permissions is not None:
             tables.append(broker.access_table(permissions))
         if broker.master is not None or self._config.registrations:
-            tables.append(table_of(RegistrationProcessor(brokers)))
+            tables.append(table_of(brokers))
 
         def lost(connection: Connection, _: str) -> None:
             broker.connection_lost(connection)

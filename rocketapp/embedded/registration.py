@@ -143,6 +143,6 @@ class Registrar(PoolOwner):
                 await ask(connection, Command(RequestCode.UNREGISTER_BROKER, self._us().to_fields()), _LEAVING_TIMEOUT)
 
     def _us(self) -> BrokerRequest:
-        (broker,) = self._broker.brokers()
+        broker, _ = self._broker.shown()
         ((broker_id, address),) = broker.addresses.items()
         return BrokerRequest(broker.cluster, broker.broker_name, broker_id, address)

@@ -11,8 +11,7 @@ register: see `brokers`.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
 
 from rocketapp.errors import BrokerError
 from rocketapp.model.route import PERM_WRITE, BrokerData, QueueData, TopicRoute
@@ -30,53 +29,56 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import TopicConfig
+from rocketapp.wire.requests.registration import TopicQueues
 from rocketapp.wire.requests.routes import RouteRequest, encode_cluster_info, encode_route, encode_topic_list
 
-
-class RouteSource(Protocol):
-    """Knows the brokers and their topics."""
-
-    def route(self, topic: str) -> TopicRoute | None: ...
-
-    def brokers(self) -> tuple[BrokerData, ...]: ...
-
-    def topics(self, cluster: str | None = None) -> list[str]:
-        """The topics of all brokers, or of those of this cluster."""
-        ...
+Shown = tuple[BrokerData, Mapping[str, TopicConfig | TopicQueues]]
+"""A broker and its topics."""
 
 
 class NameServer:
     """Answers clients that look for topics."""
 
-    def __init__(self, source: RouteSource) -> None:
-        self._source = source
+    def __init__(self, shown: Callable[[], Iterable[Shown]]) -> None:
+        """`shown`: the brokers, each with its topics."""
+        self._shown = shown
         self._wiped: set[str] = set()
         """Brokers to which nothing may be written, say routes, as an administrator wants it before a broker stops."""
 
     def __repr__(self) -> str:
-        return f"<NameServer of {len(self._source.topics())} topics>"
+        return f"<NameServer of {len(self._topics())} topics>"
+
+    def _brokers(self) -> list[BrokerData]:
+        return [broker for broker, _ in self._shown()]
+
+    def _topics(self, cluster: str | None = None) -> list[str]:
+        """The topics of all brokers, or of those of this cluster."""
+        return sorted({topic for of, topics in self._shown() if cluster in (None, of.cluster) for topic in topics})
 
     @answers(RequestCode.GET_ROUTEINFO_BY_TOPIC, needs=FOR_EVERYBODY, reads=RouteRequest)
     def route(self, request: RouteRequest) -> Answer:
         topic = request.topic
-        route = self._source.route(topic)
-        if route is None:
+        found = [(broker, topics[topic]) for broker, topics in self._shown() if topic in topics]
+        if not found:
             raise BrokerError(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"No topic route info in name server for the topic: {topic}\n"
                 "See https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details.",
             )
-        if self._wiped:
-            route = TopicRoute(tuple(map(self._wiped_off, route.queues)), route.brokers, route.order_conf)
-        return encode_route(route)
+        queues = []
+        for broker, of in found:
+            perm = of.perm & ~PERM_WRITE if broker.broker_name in self._wiped else of.perm
+            queues.append(QueueData(broker.broker_name, of.read_queues, of.write_queues, perm, of.sys_flag))
+        return encode_route(TopicRoute(tuple(queues), tuple(broker for broker, _ in found)))
 
     @answers(RequestCode.GET_BROKER_CLUSTER_INFO, needs=FOR_EVERYBODY)
     def cluster_info(self, connection: Connection, command: Command) -> Answer:
-        return encode_cluster_info(self._source.brokers())
+        return encode_cluster_info(self._brokers())
 
     @answers(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, needs=KEYS_ARE_ENOUGH)
     def topic_list(self, connection: Connection, command: Command) -> Answer:
-        return encode_topic_list(self._source.topics())
+        return encode_topic_list(self._topics())
 
     @answers(RequestCode.DELETE_TOPIC_IN_NAMESRV, needs=(on_topic("Delete"),))
     def delete_topic(self, connection: Connection, command: Command) -> Answer:
@@ -86,8 +88,7 @@ class NameServer:
 
     @answers(RequestCode.GET_TOPICS_BY_CLUSTER, needs=KEYS_ARE_ENOUGH)
     def topics_by_cluster(self, connection: Connection, command: Command) -> Answer:
-        topics = self._source.topics(read.text(command.fields, "cluster"))
-        return encode_topic_list(topics)
+        return encode_topic_list(self._topics(read.text(command.fields, "cluster")))
 
     @answers(RequestCode.GET_NAMESRV_CONFIG, needs=SEE_CLUSTER)
     def config(self, connection: Connection, command: Command) -> Answer:
@@ -106,19 +107,14 @@ class NameServer:
 
     def _set_wiped(self, command: Command, is_wiped: bool, count: str) -> dict[str, str]:
         name = read.text(command.fields, "brokerName")
-        is_known = any(broker.broker_name == name for broker in self._source.brokers())
+        is_known = any(broker.broker_name == name for broker in self._brokers())
         if is_known:
             (self._wiped.add if is_wiped else self._wiped.discard)(name)
-        topics = len(self._source.topics()) if is_known else 0
+        topics = len(self._topics()) if is_known else 0
         return {count: str(topics)}
-
-    def _wiped_off(self, queues: QueueData) -> QueueData:
-        is_wiped = queues.broker_name in self._wiped
-        return dataclasses.replace(queues, perm=queues.perm & ~PERM_WRITE) if is_wiped else queues
 
     @answers(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS, needs=KEYS_ARE_ENOUGH)
     def system_topics(self, connection: Connection, command: Command) -> Answer:
         """The names of clusters and brokers, which are system topics."""
-        brokers = self._source.brokers()
-        names = sorted({name for broker in brokers for name in (broker.cluster, broker.broker_name)})
+        names = sorted({name for broker in self._brokers() for name in (broker.cluster, broker.broker_name)})
         return encode_topic_list(names)

@@ -20,9 +20,8 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.consumer.retry.attempts import SHIFT
 from rocketapp.embedded.embedded import MAX_FRAME_BYTES, EmbeddedBroker
 from rocketapp.model.names import dlq_topic, retry_topic
-from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.namesrv.kv_config import KvConfig
-from rocketapp.namesrv.name_server import NameServer
+from rocketapp.namesrv.name_server import NameServer, Shown
 from rocketapp.testing.virtual_time import VirtualClock
 from rocketapp.transport.answers import KEYS_ARE_ENOUGH, Served, table_of
 from rocketapp.transport.answers import Process as Processor
@@ -102,16 +101,8 @@ class NamedBroker(ABC):
         """Leave nothing behind."""
 
     @abstractmethod
-    def route(self, topic: str) -> TopicRoute | None:
+    def shown(self) -> Shown:
         """What the name server heard of it last."""
-
-    @abstractmethod
-    def data(self) -> tuple[BrokerData, ...]:
-        """Where it is."""
-
-    @abstractmethod
-    def topic_names(self) -> list[str]:
-        """The topics that it has."""
 
     @abstractmethod
     def lag(self) -> dict[str, int]:
@@ -234,7 +225,7 @@ class _Watched(EmbeddedBroker):
     def _new_listener(self, broker: Engine, texts: KvConfig, *_: object) -> Listener:  # type: ignore[override]
         self.engine, self.core = broker, broker._core
         table = {code: self._in_thread(code, row) for code, row in broker.table().items()}
-        dispatch = RequestDispatch(table, table_of(NameServer(broker), texts), settle=broker.settle)
+        dispatch = RequestDispatch(table, table_of(NameServer(lambda: [broker.shown()]), texts), settle=broker.settle)
 
         def serve(connection: Connection, command: Command) -> Command | None:
             for hear in self.hearers:
@@ -351,15 +342,8 @@ class Broker(NamedBroker):
         for process in self._dead:
             process.bury()
 
-    def route(self, topic: str) -> TopicRoute | None:
-        """What the name server heard of it last."""
-        return self._embedded.engine.route(topic)
-
-    def data(self) -> tuple[BrokerData, ...]:
-        return self._embedded.engine.brokers()
-
-    def topic_names(self) -> list[str]:
-        return [config.name for config in self.core.topics]
+    def shown(self) -> Shown:
+        return self._embedded.engine.shown()
 
     def lag(self) -> dict[str, int]:
         """Queues of the group that are not committed to their end, and of delayed messages that wait."""
@@ -391,7 +375,7 @@ class RouteServer:
 
     async def _serve(self) -> None:
         listener = Listener(
-            serve=RequestDispatch(table_of(NameServer(self)), settle=None).serve, max_frame_bytes=MAX_FRAME_BYTES
+            serve=RequestDispatch(table_of(NameServer(self._shown)), settle=None).serve, max_frame_bytes=MAX_FRAME_BYTES
         )
         await self._world.network.listen(*split_address(NAME_SERVER), listener.accept)
 
@@ -399,24 +383,5 @@ class RouteServer:
         self._process.kill()
         self._process.bury()
 
-    # What NameServer asks.
-
-    def _listed(self) -> list[NamedBroker]:
-        return [broker for broker in self._world.brokers if broker.is_listed]
-
-    def route(self, topic: str) -> TopicRoute | None:
-        routes = [route for broker in self._listed() if (route := broker.route(topic)) is not None]
-        if not routes:
-            return None
-        return TopicRoute(
-            tuple(queues for route in routes for queues in route.queues),
-            tuple(data for route in routes for data in route.brokers),
-        )
-
-    def brokers(self) -> tuple[BrokerData, ...]:
-        return tuple(data for broker in self._listed() for data in broker.data())
-
-    def topics(self, cluster: str | None = None) -> list[str]:
-        clusters = {data.cluster for data in self.brokers()}
-        assert cluster is None or clusters == {cluster}
-        return sorted({name for broker in self._listed() for name in broker.topic_names()})
+    def _shown(self) -> list[Shown]:
+        return [broker.shown() for broker in self._world.brokers if broker.is_listed]

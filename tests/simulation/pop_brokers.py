@@ -10,12 +10,14 @@ from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
-from rocketapp.model.route import BrokerData, QueueData, TopicRoute
+from rocketapp.model.route import BrokerData
+from rocketapp.namesrv.name_server import Shown
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.layout import Record
+from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.pop import pop_retry_topic
 from rocketapp.wire.requests.send import SendRequest, SendResponse
 from tests.simulation import history as facts
@@ -83,17 +85,10 @@ class PopBroker(NamedBroker, PopCluster):
 
     # What is known of it.
 
-    def route(self, topic: str) -> TopicRoute | None:
-        if topic not in self.topics:
-            return None
-        queues = self.topics[topic][self.name]
-        return TopicRoute((QueueData(self.name, queues, queues, 6),), self.data())
-
-    def data(self) -> tuple[BrokerData, ...]:
-        return (BrokerData("c", self.name, {0: self.address}),)
-
-    def topic_names(self) -> list[str]:
-        return list(self.topics)
+    def shown(self) -> Shown:
+        counts = {topic: queues[self.name] for topic, queues in self.topics.items()}
+        topics = {topic: TopicConfig(topic, count, count) for topic, count in counts.items()}
+        return BrokerData("c", self.name, {0: self.address}), topics
 
     def lag(self) -> dict[str, int]:
         """What was not handed out, and what is hidden."""

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 from rocketapp.broker.request_dispatch import RequestDispatch
-from rocketapp.model.route import BrokerData, QueueData, TopicRoute
-from rocketapp.namesrv.name_server import NameServer
+from rocketapp.model.route import BrokerData, QueueData
+from rocketapp.namesrv.name_server import NameServer, Shown
 from rocketapp.transport.answers import table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.routes import decode_cluster_info, decode_route, decode_topic_list
 from tests.unit.scripted import in_virtual_time
 
+ORDERS = {"orders": TopicConfig("orders", 4, 4)}
 
-class Source:
+
+def shown() -> list[Shown]:
     """One broker with one topic."""
-
-    def brokers(self) -> tuple[BrokerData, ...]:
-        return (BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:9876"}),)
-
-    def route(self, topic: str) -> TopicRoute | None:
-        if topic != "orders":
-            return None
-        return TopicRoute((QueueData("broker-a", 4, 4, 6),), self.brokers())
-
-    def topics(self, cluster: str | None = None) -> list[str]:
-        return ["orders"] if cluster in (None, "DefaultCluster") else []
+    return [(BrokerData("DefaultCluster", "broker-a", {0: "10.0.0.1:9876"}), ORDERS)]
 
 
 def ask(code: int, **fields: str) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    answer = RequestDispatch(table_of(NameServer(Source())), settle=None).serve(connection, Command(code, fields))
+    answer = RequestDispatch(table_of(NameServer(shown)), settle=None).serve(connection, Command(code, fields))
     assert answer is not None
     return answer
 
@@ -76,7 +69,7 @@ async def test_no_broker_registers_here() -> None:
 @in_virtual_time
 async def test_what_nobody_may_write_says_so_in_its_route_until_they_may_again() -> None:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    dispatch = RequestDispatch(table_of(NameServer(Source())), settle=None)
+    dispatch = RequestDispatch(table_of(NameServer(shown)), settle=None)
 
     def told(code: int, **fields: str) -> Command:
         answer = dispatch.serve(connection, Command(code, fields))
