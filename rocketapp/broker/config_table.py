@@ -6,8 +6,7 @@ writes nothing.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from rocketapp.broker.data_version import DataVersion
@@ -19,16 +18,22 @@ class Named(Protocol):
     @property
     def name(self) -> str: ...
 
+    def to_json(self) -> Mapping[str, Any]: ...
+
 
 Config = TypeVar("Config", bound=Named)
 
 
 class ConfigTable(Generic[Config]):
-    """The common part of the topic and group tables. Subclasses define the saved form."""
+    """The topics, or the groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, member: str, from_json: Callable[[object], Config], system: Iterable[Config]) -> None:
+        """`member`: the one of the saved form that has them. `from_json`: reads one, or raises ValueError."""
+        self._member, self._from_json = member, from_json
+        self._also: dict[str, Any] = {}
+        """Other tables of the saved form, which are kept as they are."""
         self._version = DataVersion()
-        self._configs: dict[str, Config] = {}
+        self._configs: dict[str, Config] = {config.name: config for config in system}
         self._changed: dict[str, Config | None] = {}
         """What was there of each name that has changed since the last save."""
         self._begun: dict[str, Config | None] = {}
@@ -88,17 +93,27 @@ class ConfigTable(Generic[Config]):
                 self._note(name, before.get(name))
         self.dirty = True
 
-    @abstractmethod
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form in addition to what is there. Raises ValueError when it is not one."""
+        table = saved.get(self._member)
+        if not isinstance(table, Mapping):
+            raise ValueError(f"no {self._member} in it")
+        for name in self._also:
+            if isinstance(saved.get(name), Mapping):
+                self._also[name] = saved[name]
+        for config in map(self._from_json, table.values()):
+            self._configs[config.name] = config
+        self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
+        self.dirty = False
 
     def to_json(self) -> dict[str, Any]:
         """The present saved form."""
         return self._form(self._configs, self._version.to_json())
 
-    @abstractmethod
     def _form(self, configs: Mapping[str, Config | None], version: dict[str, int]) -> dict[str, Any]:
         """The saved form of these configurations, made in any thread; None for one that is gone."""
+        table = {name: None if config is None else config.to_json() for name, config in configs.items()}
+        return {"dataVersion": version, self._member: table, **self._also}
 
     def begin_save(self, now: float, *, whole: bool = True) -> Callable[[], dict[str, Any]]:
         """Count a change, if there is one; return what makes the saved form of the present table, in any thread.
@@ -112,11 +127,6 @@ class ConfigTable(Generic[Config]):
         configs = dict(self._configs) if whole else {name: self._configs.get(name) for name in self._begun}
         version = self._version.to_json()
         return lambda: self._form(configs, version)
-
-    def _loaded(self, version: object) -> None:
-        """A saved form was loaded, which has this version."""
-        self._version = DataVersion.from_json(version, self._version)
-        self.dirty = False
 
     def written(self) -> None:
         """What was saved last is on disk."""

@@ -19,7 +19,7 @@ from rocketapp.broker.delays import DelayedMessages
 from rocketapp.broker.groups import GroupConfig, GroupTable
 from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.members import Consumers, Producers
+from rocketapp.broker.members import Groups
 from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.broker.store.store import MessageStore
@@ -113,8 +113,8 @@ class Core:
     """
     on_topic_created: Callable[[str], None] = lambda topic: None
     """Called with the name of every new topic."""
-    consumers: Consumers = field(default_factory=Consumers)
-    producers: Producers = field(default_factory=Producers)
+    consumers: Groups = field(default_factory=Groups)
+    producers: Groups = field(default_factory=Groups)
     traffic: Traffic = field(default_factory=Traffic)
     address: str = ""
     """Where clients reach this broker: `host:port`."""
@@ -179,7 +179,7 @@ class Core:
         problem = group_problem(name)
         if problem is not None:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
-        config = GroupConfig(name)
+        config = GroupConfig.from_json({"groupName": name})
         self.groups.put(config)
         self.save(None)
         return config

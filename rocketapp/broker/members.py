@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from rocketapp.broker.filtering import Filter, filter_of
 from rocketapp.model.names import is_retry_topic
@@ -41,30 +40,20 @@ class GroupMember:
 
 
 class Group:
-    """The members of one group, by their channels."""
+    """The members of one group, by their channels, and what they subscribe to: producers to nothing."""
 
     def __init__(self, name: str) -> None:
         self.name: str = name
         self.members: dict[Connection, GroupMember] = {}
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}: {len(self.members)} members>"
-
-    def member_left(self) -> None:
-        """A member is gone, and others are there."""
-
-
-class ConsumerGroup(Group):
-    """The members of one consumer group and what they subscribe to."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.filters: dict[str, Filter] = {}
         """Of each topic whose expression is legal."""
         self.difference: str = ""
         """How members subscribe differently, which loses messages; empty when they do not."""
         self.consume_type = self.message_model = self.consume_from = ""
+
+    def __repr__(self) -> str:
+        return f"<Group {self.name}: {len(self.members)} members>"
 
     @property
     def is_broadcasting(self) -> bool:
@@ -86,10 +75,6 @@ class ConsumerGroup(Group):
                     self.filters[topic] = filter_of(subscription)
         return topics_changed
 
-    def member_left(self) -> None:
-        if self.difference:
-            self.compare()
-
     def compare(self) -> None:
         """Look whether the members subscribe alike."""
         members = list(itertools.islice(self.members.values(), _MOST_COMPARED))
@@ -106,63 +91,38 @@ class ConsumerGroup(Group):
         )
 
 
-G = TypeVar("G", bound=Group)
-
-
-class Groups(Generic[G]):
-    """All groups of a kind that have members."""
+class Groups:
+    """All groups of consumers, or of producers, that have members."""
 
     def __init__(self) -> None:
-        self._groups: dict[str, G] = {}
+        self._groups: dict[str, Group] = {}
         self._groups_of: dict[Connection, set[str]] = {}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__}: {len(self._groups)} groups on {len(self._groups_of)} channels>"
+        return f"<Groups: {len(self._groups)} groups on {len(self._groups_of)} channels>"
 
-    def __iter__(self) -> Iterator[G]:
+    def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())
 
-    def group(self, name: str) -> G | None:
+    def group(self, name: str) -> Group | None:
         return self._groups.get(name)
 
-    def _put(self, channel: Connection, member: GroupMember, group: G) -> None:
-        self._groups[group.name] = group
+    def members(self, name: str) -> Mapping[Connection, GroupMember]:
+        """The members of a group, by their connections."""
+        group = self._groups.get(name)
+        return {} if group is None else group.members
+
+    def put(self, channel: Connection, member: GroupMember, name: str) -> Group:
+        """Add or renew a member of a group."""
+        group = self._groups.setdefault(name, Group(name))
         group.members[channel] = member
-        self._groups_of.setdefault(channel, set()).add(group.name)
+        self._groups_of.setdefault(channel, set()).add(name)
+        return group
 
-    def unregister(self, channel: Connection, group: str) -> bool:
-        """Remove the client from one group. True if it was a member."""
-        known = self._groups.get(group)
-        if known is None or known.members.pop(channel, None) is None:
-            return False
-        groups = self._groups_of[channel]
-        groups.discard(group)
-        if not groups:
-            del self._groups_of[channel]
-        if known.members:
-            known.member_left()
-        else:
-            del self._groups[group]
-        return True
-
-    def close(self, channel: Connection) -> list[str]:
-        """Remove the members of a channel that has ended; return the groups that lost a member."""
-        return [group for group in sorted(self._groups_of.get(channel, ())) if self.unregister(channel, group)]
-
-    def silent_since(self, time: float) -> KeysView[Connection]:
-        """Channels with a member that was not heard since then."""
-        silent = (channel for group in self for channel, member in group.members.items() if member.heard < time)
-        return dict.fromkeys(silent).keys()
-
-
-class Consumers(Groups[ConsumerGroup]):
-    """All consumer groups that have members."""
-
-    def register(self, channel: Connection, member: GroupMember, data: ConsumerData) -> bool:
-        """Add or renew a member after its heartbeat. True if the group's members have to be notified."""
-        group = self.group(data.group) or ConsumerGroup(data.group)
-        known = group.members.get(channel)
-        self._put(channel, member, group)
+    def consumes(self, channel: Connection, member: GroupMember, data: ConsumerData) -> bool:
+        """Add or renew a consumer after its heartbeat. True if the group's members have to be notified."""
+        known = self.members(data.group).get(channel)
+        group = self.put(channel, member, data.group)
         member.subscribes = {
             each.topic: each.expression for each in data.subscriptions if not is_retry_topic(each.topic)
         }
@@ -173,17 +133,28 @@ class Consumers(Groups[ConsumerGroup]):
         topics_changed = group.subscribe(data.subscriptions)
         return known is None or known.client_id != member.client_id or topics_changed
 
+    def unregister(self, channel: Connection, group: str) -> bool:
+        """Remove the client from one group. True if it was a member."""
+        known = self._groups.get(group)
+        if known is None or known.members.pop(channel, None) is None:
+            return False
+        groups = self._groups_of[channel]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[channel]
+        if not known.members:
+            del self._groups[group]
+        elif known.difference:
+            known.compare()
+        return True
 
-class Producers(Groups[Group]):
-    """All producer groups that have members."""
+    def close(self, channel: Connection) -> list[str]:
+        """Remove the members of a channel that has ended; return the groups that lost a member."""
+        return [group for group in sorted(self._groups_of.get(channel, ())) if self.unregister(channel, group)]
 
-    def register(self, channel: Connection, member: GroupMember, group: str) -> None:
-        self._put(channel, member, self.group(group) or Group(group))
-
-    def members(self, group: str) -> Mapping[Connection, GroupMember]:
-        """The members of a group, by their connections."""
-        known = self.group(group)
-        return {} if known is None else known.members
+    def silent_since(self, time: float) -> Iterator[Connection]:
+        """Channels of members that were not heard since then."""
+        return (channel for group in self for channel, member in group.members.items() if member.heard < time)
 
     def channel_of(self, client_id: str) -> Connection | None:
         """The connection of this client, which may be in any group; None when no heartbeat named it."""

@@ -41,13 +41,12 @@ class TopicTable(ConfigTable[TopicConfig]):
     """Topic configurations by name."""
 
     def __init__(self, options: BrokerConfig) -> None:
-        super().__init__()
+        super().__init__("topicConfigTable", TopicConfig.from_json, _system_topics(options))
         self.system_names: frozenset[str] = _SYSTEM_NAMES | {
             options.cluster,
             options.name,
             reply_topic(options.cluster),
         }
-        self._configs |= {config.name: config for config in _system_topics(options)}
 
     def is_system(self, topic: str) -> bool:
         """Whether this is a system topic, which administrators may neither create nor delete."""
@@ -67,19 +66,9 @@ class TopicTable(ConfigTable[TopicConfig]):
             perm=default.perm & ~PERM_INHERIT,
         )
 
-    def _form(self, configs: Mapping[str, TopicConfig | None], version: dict[str, int]) -> dict[str, Any]:
-        table = {name: None if config is None else config.to_json() for name, config in configs.items()}
-        return {"dataVersion": version, "topicConfigTable": table}
-
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Load a saved form in addition to the system topics. Raises ValueError when it is not one."""
-        table = saved.get("topicConfigTable")
-        if not isinstance(table, Mapping):
-            raise ValueError("no topicConfigTable in it")
         default = self._configs.get(DEFAULT_TOPIC)
-        for name, config in table.items():
-            self._configs[str(name)] = TopicConfig.from_json(config)
-        self._loaded(saved.get("dataVersion"))
+        super().load(saved)
         # The options say what a send may create, and not what they said when the file was written.
         self.delete(DEFAULT_TOPIC) if default is None else self.put(default)
 

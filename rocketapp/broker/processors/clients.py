@@ -51,12 +51,12 @@ class ClientProcessor:
             core.ensure_retry_topic(config)
         now = core.monotonic()
         for name in heartbeat.producers:
-            core.producers.register(connection, self._member(connection, command, heartbeat.client_id, now), name)
+            core.producers.put(connection, self._member(connection, command, heartbeat.client_id, now), name)
         for data, config in zip(heartbeat.consumers, configs, strict=True):
             member = self._member(connection, command, heartbeat.client_id, now)
             group = core.consumers.group(data.group)
             before = group.difference if group is not None else ""
-            if core.consumers.register(connection, member, data) and config.notify_enable:
+            if core.consumers.consumes(connection, member, data) and config.notify_enable:
                 self._notify(data.group)
             self._tell_difference(data.group, before)
         return DONE

@@ -64,7 +64,7 @@ class GroupProcessor:
     @answers(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def update(self, connection: Connection, command: Command) -> Answer:
         try:
-            config = GroupConfig.of_members(lenient_json.loads_shallow(command.body))
+            config = GroupConfig.from_json(lenient_json.loads_shallow(command.body))
         except ValueError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
         problem = group_problem(config.name)

@@ -15,7 +15,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from socket import socket
 from typing import Protocol
 
 from rocketapp.errors import ConfigError
@@ -42,9 +41,6 @@ class File(Protocol):
         """Cut, or extend with zeros that need no disk space."""
 
     def size(self) -> int: ...
-
-    def send(self, socket: socket, size: int, at: int) -> int:
-        """Send bytes from `at` on to a socket, without reading them; return how many were sent, 0 at the file's end."""
 
     def sync(self) -> None:
         """Return when everything written survives a loss of power."""
@@ -315,9 +311,6 @@ class _OsFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
-    def send(self, socket: socket, size: int, at: int) -> int:
-        return os.sendfile(socket.fileno(), self._fd, at, size)
-
     def sync(self) -> None:
         try:
             _sync_data(self._fd)
@@ -417,9 +410,6 @@ class _MemoryFile:
 
     def size(self) -> int:
         return self._size
-
-    def send(self, socket: socket, size: int, at: int) -> int:
-        return socket.send(self.read(size, at))
 
     def sync(self) -> None:
         return

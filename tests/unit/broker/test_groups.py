@@ -8,7 +8,7 @@ from rocketapp.broker.groups import GroupConfig, GroupTable
 def test_a_new_group_has_the_defaults() -> None:
     groups = GroupTable()
     groups.dirty = False
-    groups.put(config := GroupConfig("billing"))
+    groups.put(config := GroupConfig.from_json({"groupName": "billing"}))
     assert (config.retry_max_times, config.retry_queues, config.consume_enable) == (16, 1, True)
     assert groups.dirty
     assert groups.get("billing") is config
@@ -16,7 +16,9 @@ def test_a_new_group_has_the_defaults() -> None:
 
 def test_what_this_broker_does_not_know_is_kept() -> None:
     groups, again = GroupTable(), GroupTable()
-    groups.put(GroupConfig("billing", {"retryMaxTimes": 3, "attributes": {"a": "b"}, "future": 1}))
+    groups.put(
+        GroupConfig.from_json({"groupName": "billing", "retryMaxTimes": 3, "attributes": {"a": "b"}, "future": 1})
+    )
     again.load(groups.to_json())
     config = again.get("billing")
     assert config is not None
@@ -27,7 +29,7 @@ def test_what_this_broker_does_not_know_is_kept() -> None:
 
 def test_a_deleted_group_is_gone() -> None:
     groups = GroupTable()
-    groups.put(GroupConfig("billing"))
+    groups.put(GroupConfig.from_json({"groupName": "billing"}))
     groups.dirty = False
     groups.delete("unknown")
     assert not groups.dirty
@@ -42,7 +44,7 @@ def test_a_deleted_group_is_gone() -> None:
 )
 def test_what_is_no_configuration_is_refused(members: object) -> None:
     with pytest.raises(ValueError):
-        GroupConfig.of_members(members)
+        GroupConfig.from_json(members)
 
 
 def test_a_file_without_a_table_is_refused() -> None:

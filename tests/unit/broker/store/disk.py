@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from random import Random
-from socket import socket
 
 from rocketapp.broker.store.files import Bytes, File, MemoryFiles
 
@@ -210,9 +209,6 @@ class DiskFile:
 
     def size(self) -> int:
         return self._inode.size
-
-    def send(self, socket: socket, size: int, at: int) -> int:
-        return socket.send(self.read(size, at))
 
     def sync(self) -> None:
         try:
