@@ -159,9 +159,20 @@ class Flusher(DiskThread):
         def processed(connection: Connection, command: Command) -> Command | None:
             before = store.end_position
             response = process(connection, command)
-            if response is None:
-                return None
-            return self.held(connection, command, response, has_appended=store.end_position != before)
+            end, is_sync = store.end_position, self._is_sync and store.end_position != before
+            if response is None or command.is_one_way or not self.waits(has_appended=is_sync):
+                return response
+            check_answer(response)
+            answer = self.answered if is_sync else reply
+
+            def tell(error: StoreError | None) -> None:
+                if error is None:
+                    answer(end, connection, command, response)
+                else:
+                    connection.reply(response_of(command, StoreError(error.problem, end != before)))
+
+            self.wait(tell, has_appended=is_sync)
+            return None  # it is sent later, because something of it has to be durable first
 
         return processed
 
@@ -175,25 +186,6 @@ class Flusher(DiskThread):
     def waits(self, *, has_appended: bool) -> bool:
         """Whether a response has to wait until something is durable."""
         return self._changes != self._written or (self._is_sync and has_appended)
-
-    def held(
-        self, connection: Connection, command: Command, response: Command, *, has_appended: bool
-    ) -> Command | None:
-        """The response; None if it is sent later, because something of it has to be durable first."""
-        if command.is_one_way or not self.waits(has_appended=has_appended):
-            return response
-        check_answer(response)
-        end = self._store.end_position
-        answer = self.answered if self._is_sync and has_appended else reply
-
-        def tell(error: StoreError | None) -> None:
-            if error is None:
-                answer(end, connection, command, response)
-            else:
-                connection.reply(response_of(command, StoreError(error.problem, has_appended)))
-
-        self.wait(tell, has_appended=has_appended)
-        return None
 
     def wait(self, tell: Tell, *, has_appended: bool) -> None:
         """Call `tell` when what was appended and changed until now is durable."""
@@ -226,9 +218,7 @@ class Flusher(DiskThread):
         except Exception as error:  # also what cannot be rendered: no reply may wait for ever
             self._saving.undo_names()
             undone = [waits for waits in self._waiting if waits.change > self._written]
-            kept = [waits for waits in self._waiting if waits.change <= self._written]
-            self._waiting.clear()
-            self._waiting.extend(kept)
+            self._waiting = deque(waits for waits in self._waiting if waits.change <= self._written)
             self._written = self._changes
             for waits in undone:
                 self._tell(waits.tell, StoreError(f"topics and groups cannot be written: {error}"))

@@ -59,6 +59,7 @@ class ConfigFile:
 
     def __init__(self, files: Files, path: str, observe: Observe = unobserved) -> None:
         self._files, self._path, self._observe = files, path, observe
+        self._changes = f"{path}.changes"
         self.is_readable: bool | None = None
         """Whether the content of the main file may become the `.bak`; None: not checked yet."""
         self._changes_end: int | None = None
@@ -141,10 +142,6 @@ class ConfigFile:
     def distrust(self) -> None:
         """What was written is taken back: the next write is a whole one."""
         self._changes_end = None
-
-    @property
-    def _changes(self) -> str:
-        return f"{self._path}.changes"
 
     def _apply(self, content: dict[str, Any], lines: bytes) -> None:
         for line in lines.splitlines():

@@ -98,11 +98,6 @@ class ConsumeQueue:
     def __repr__(self) -> str:
         return f"<ConsumeQueue {self.topic}:{self.queue_id} {self.min_offset} to {self.max_offset}>"
 
-    @property
-    def unwritten(self) -> int:
-        """How many entries are in memory only."""
-        return len(self._unwritten) // ENTRY_BYTES
-
     def put(self, physical: int, size: int, tags_code: int) -> None:
         """Add the entry of offset `max_offset`."""
         if not self._unwritten:

@@ -10,7 +10,7 @@ Rule: recovery may be killed at any moment and begun again. It decides from the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from rocketapp.broker.store.checkpoint import Checkpoint
 from rocketapp.broker.store.commit_log import CommitLog
@@ -93,50 +93,45 @@ class Scan:
 
     def records(self, position: int) -> Iterator[Stored]:
         """Every whole record from this position on. Afterwards `end` is the end of the log."""
-        log = self._log
         while position < self._limit:
-            chunk = log.read(position, min(_CHUNK_BYTES, self._limit - position))
+            chunk = self._log.read(position, min(_CHUNK_BYTES, self._limit - position))
             at = 0
-            while stored := parse(chunk, at, position + at, check_body=position + at >= self._synced):
-                if self._is_torn(stored):
-                    break
+            while stored := self._whole(chunk, at, position + at):
                 yield stored
                 at += stored.size
-            position += at
-            if position >= self._limit or (at and len(chunk) == _CHUNK_BYTES):
-                continue
-            step = self._step(position)
-            if isinstance(step, Stored):
-                yield step
-                position += step.size
-            elif step == 0:
+            at = at or (yield from self._step(position))
+            if not at:
                 break
-            else:
-                position += step
+            position += at
         self.end = position
 
-    def _step(self, position: int) -> Stored | int:
-        """What follows where parsing a chunk stopped: a large record, or the bytes to skip (blank, damage), or 0."""
+    def _whole(self, data: bytes, at: int, position: int) -> Stored | None:
+        """The record at `at`; None if it is not whole."""
+        stored = parse(data, at, position, check_body=position >= self._synced)
+        if stored and self._ends_at_damage and position >= self._synced and 0 in stored.raw_properties:
+            return None  # no zeros are ever written there, so those bytes did not reach the disk
+        return stored
+
+    def _step(self, position: int) -> Generator[Stored, None, int]:
+        """Pass what is no whole record of a chunk: return its bytes, 0 at the end of the log.
+
+        What is a record nevertheless, larger or with a damaged body, is yielded.
+        """
         log = self._log
         head = log.read(position, HEAD_BYTES)
         if (size := blank_at(head, 0)) and position + size == log.segment_end(position):
             return size
         size = announced_size(head, 0, position)
-        if size:
-            stored = parse(log.read(position, size), 0, position, check_body=position >= self._synced)
-            if stored is not None and not self._is_torn(stored):
-                return stored
-        if position >= self._synced and is_empty(log.read(position, _CHUNK_BYTES)):
-            return 0
-        return self._step_over(position, size)
-
-    def _step_over(self, position: int, size: int) -> Stored | int:
-        """At a bad record: 0 if it may be an unfinished write, otherwise the record or the bytes to the next one."""
-        if self._ends_at_damage and position >= self._synced:
-            self.reason = "an unfinished write"
-            return 0
-        if size and (stored := self._damaged(position, size)):
-            return stored
+        stored = self._whole(log.read(position, size), 0, position) if size else None
+        if stored is None and position >= self._synced:
+            if is_empty(log.read(position, _CHUNK_BYTES)):
+                return 0
+            if self._ends_at_damage:
+                self.reason = "an unfinished write"
+                return 0
+        if stored := stored or self._damaged(position):
+            yield stored
+            return stored.size
         following = self._next_record(position + 4)
         if not following and position < self._synced <= self._limit:
             following = self._synced  # lost records were acknowledged, so their place must stay empty
@@ -146,13 +141,12 @@ class Scan:
         self._observe(RecordDamaged("", -1, -1, position))
         return following - position
 
-    def _damaged(self, position: int, size: int) -> Stored | None:
+    def _damaged(self, position: int) -> Stored | None:
         """A record with a damaged body only, followed by something readable. It keeps its place in the queue."""
-        stored = parse(self._log.read(position, size), 0, position, check_body=False)
-        if stored is None:
-            return None
-        behind = self._log.read(position + size, HEAD_BYTES)
-        if not announced_size(behind, 0, position + size) and not blank_at(behind, 0):
+        stored = stored_at(self._log, position)
+        end = position + stored.size if stored else position
+        behind = self._log.read(end, HEAD_BYTES)
+        if stored is None or not (announced_size(behind, 0, end) or blank_at(behind, 0)):
             return None
         self._observe(RecordDamaged(stored.topic, stored.queue_id, stored.queue_offset, position))
         return stored
@@ -161,20 +155,11 @@ class Scan:
         """The position of the next whole record; 0 if there is none."""
         log = self._log
         while position < self._limit:
-            limit = min(log.segment_end(position), self._limit)
-            while position < limit:
-                chunk = log.read(position, _CHUNK_BYTES)
-                if not chunk:  # the oldest segments were removed meanwhile
-                    break
-                for at in candidates(chunk):
-                    start = position + at
-                    size = announced_size(log.read(start, HEAD_BYTES), 0, start)
-                    if size and parse(log.read(start, size), 0, start):
-                        return start
-                position += max(len(chunk) - 8, 8) if len(chunk) == _CHUNK_BYTES else len(chunk)
-            position = limit
+            chunk = log.read(position, _CHUNK_BYTES)
+            for at in candidates(chunk):
+                start = position + at
+                size = announced_size(log.read(start, HEAD_BYTES), 0, start)
+                if size and parse(log.read(start, size), 0, start):
+                    return start
+            position = position + len(chunk) - 8 if len(chunk) == _CHUNK_BYTES else log.segment_end(position)
         return 0
-
-    def _is_torn(self, stored: Stored) -> bool:
-        """Whether the properties contain zeros. None are ever written there, so those bytes did not reach the disk."""
-        return self._ends_at_damage and stored.physical >= self._synced and 0 in stored.raw_properties
