@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import traceback
@@ -217,6 +218,7 @@ def main() -> int:
     unknown = set(options.names) - set(names)
     if unknown:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was started is ended on the way
     home = Path(tempfile.mkdtemp(prefix="rocketapp-faults-"))
     parts, failed = Parts(home, small=options.small), 0
     try:
@@ -235,7 +237,7 @@ def main() -> int:
         if not failed:
             shutil.rmtree(home, ignore_errors=True)
     if not HAS_MARIADB and (not options.names or {"effects", "outbox"} & set(options.names)):
-        print("NOT RUN: effects and outbox in MariaDB, for this machine lacks a server with PyMySQL and asyncmy")
+        print("NOT RUN: effects and outbox in MariaDB, for this machine lacks a MariaDB server")
     print("0 failed" if not failed else f"{failed} failed; everything they wrote is in {home}")
     return 1 if failed else 0
 

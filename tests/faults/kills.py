@@ -125,10 +125,10 @@ def cut_forward(
     def join(source: str) -> RunningApp:
         for name, value in (("topic", topic), ("group", group), ("order", order), ("seconds", str(seconds))):
             source = source.replace(f"{{{name}}}", value)
-        apps.append(RunningApp(directory / f"member{len(apps)}", source, cluster.name_server, log=log))
-        count = len(apps)
-        wait_until(lambda: log.read_bytes().count(b'"joined"') >= count, within=60, what=apps[-1].describe, every=0.1)
-        return apps[-1]
+        app = RunningApp(directory / f"member{len(apps)}", source, cluster.name_server, log=log)
+        apps.append(app)
+        app.wait_for_count(len(apps), "joined", within=60)
+        return app
 
     def events() -> list[dict[str, Any]]:
         lines = log.read_bytes().split(b"\n")[:-1]

@@ -77,13 +77,7 @@ class _Stage:
         settings = {"ROCKETAPP_CONSUMER__SUBSCRIPTION_CHECK": self._guard}
         app = RunningApp(place, source, self._cluster.name_server, environment=settings, log=self.log)
         self.apps.append(app)
-        count = len(self.apps)
-        wait_until(
-            lambda: self.log.read_bytes().count(b'"joined"') >= count,
-            within=40,
-            what=lambda: f"{count} members are ready\n{app.describe()}",
-            every=0.05,
-        )
+        app.wait_for_count(len(self.apps), "joined", within=40)
         return app
 
     def leave(self, app: RunningApp) -> None:

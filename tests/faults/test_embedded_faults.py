@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from rocketapp.operate.running import ask
-from tests.faults import connections, effects, frames, restarts, scenarios
+from tests.faults import connections, effects, frames, kills, restarts, scenarios
 from tests.faults.conftest import Tell
 from tests.peers import toolchain
 from tests.peers.clusters import Embedded, free_port
@@ -118,3 +120,34 @@ def test_a_running_member_reads_all_of_an_empty_broker_in_the_place_of_its_own_a
     finally:
         member.discard()
         broker.stop()
+
+
+def test_an_app_that_is_refused_at_its_start_is_not_waited_for(embedded: Embedded, peer: Peer, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="the app ended while waiting"):
+        kills.cut_forward(embedded, peer, tmp_path, end="kill", order="no_option=True")
+
+
+def test_runs_that_are_terminated_leave_no_process_behind(tmp_path: Path) -> None:
+    log, command = tmp_path / "runs.txt", ["marks", "--small", "--cluster", "embedded"]
+    with log.open("wb") as out:
+        runs = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults", *command], stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        wait_until(lambda: "redis-server" in _commands_of(runs.pid), within=12, what=log.read_text, every=0.1)
+        runs.terminate()
+        assert runs.wait(60) == 128 + signal.SIGTERM
+        assert _commands_of(runs.pid) == ""
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(runs.pid, signal.SIGKILL)
+
+
+def _commands_of(group: int) -> str:
+    """What runs in this group of processes."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            if os.getpgid(int(process.name)) == group:
+                found.append((process / "cmdline").read_text())
+    return "".join(found)
