@@ -112,7 +112,7 @@ def _made(
         if one.table not in known:
             if one.table in skipped:
                 continue
-            raise one._replace(key="").wrong(f"unknown table [{one.table}]; {nearest(one.table, known)}")
+            raise one.wrong(f"unknown table [{one.table}]; {nearest(one.table, known)}")
         if one.key:  # otherwise it is an empty table
             values[one.table][one.key] = _checked(one, fields_of(known[one.table]))
             sources[one.table, one.key] = one.place
