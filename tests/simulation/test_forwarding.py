@@ -522,6 +522,7 @@ async def test_what_a_taker_fails_on_is_counted_once_in_the_group(topic: Topic) 
     await settled(stage)
     total = members[0].consumer.counters + members[1].consumer.counters
     assert total == HandlerStats(handled=1, retried=8, dead_lettered=8)
-    shown = [one.stats for each in members for one in each.consumer.snapshot().handlers]
-    assert sum(shown, HandlerStats()) == total, "metrics and pages are made of these"
+    shown = [one for each in members for one in each.consumer.snapshot().handlers]
+    assert sum((one.stats for one in shown), HandlerStats()) == total, "metrics and pages are made of these"
+    assert {one.topic for one in shown} == {"orders"}
     await stage.end()

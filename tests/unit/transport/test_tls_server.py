@@ -14,14 +14,14 @@ import pytest
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, ConnectError, ConnectionLostError
-from rocketapp.transport.connection import Connection, Listener, Serve
+from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.transport.tls import Tls, make_tls
 from rocketapp.transport.tls_server import server_tls_of
 from rocketapp.wire.command import Command
 from rocketapp.wire.frame import encode
 from tests.unit.certificates import Authority, Issued
-from tests.unit.scripted import eventually, outcome
+from tests.unit.scripted import FakeStream, in_virtual_time, outcome
 
 
 class Papers:
@@ -42,15 +42,11 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     return Papers(tmp_path_factory.mktemp("papers"))
 
 
-def answer(_: Connection, command: Command) -> Command:
-    return Command.response(command, 0, body=command.body)
-
-
 @asynccontextmanager
-async def serving(config: BrokerConfig, lost: list[str], serve: Serve = answer) -> AsyncIterator[str]:
-    """The address of a server that answers each request, with its body."""
+async def serving(config: BrokerConfig, lost: list[str]) -> AsyncIterator[str]:
+    """The address of a server that answers each request with its body."""
     listener = Listener(
-        serve=serve,
+        serve=lambda _, command: Command.response(command, 0, body=command.body),
         max_frame_bytes=1 << 25,
         on_lost=lambda _, reason: lost.append(reason),
     )
@@ -81,25 +77,32 @@ async def test_one_port_serves_with_tls_and_without_it(papers: Papers) -> None:
         assert await ask(address, None, *sizes) == list(sizes)
 
 
-async def test_what_arrives_with_the_end_of_tls_is_served_before_the_connection_ends(papers: Papers) -> None:
-    served, lost = list[Command](), list[str]()
-    async with serving(papers.config(), lost, lambda _, command: served.append(command)) as address:
-        reader, writer = await asyncio.open_connection(*address.split(":"))
-        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        coded = papers.trust.context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-        while True:
-            with contextlib.suppress(ssl.SSLWantReadError):
-                coded.do_handshake()
-                break
-            writer.write(outgoing.read())
-            incoming.write(await reader.read(65_536))
-        coded.write(encode(Command(105, flag=2)) * 1_200)
+@pytest.mark.parametrize(("count", "turns"), [(500, []), (1_200, [500, 1_000])])
+@in_virtual_time
+async def test_what_arrives_with_the_end_of_tls_is_served_before_the_connection_ends(
+    papers: Papers, count: int, turns: list[int]
+) -> None:
+    stream, served, tls, seen = FakeStream(), list[Command](), server_tls_of(papers.config()), list[int]()
+    assert tls is not None
+    listener = Listener(serve=lambda _, command: served.append(command), max_frame_bytes=1 << 25)
+    server = tls.around(listener.accept)(stream)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    coded = papers.trust.context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    for _ in range(2):
         with contextlib.suppress(ssl.SSLWantReadError):
-            coded.unwrap()
-        writer.write(outgoing.read())
-        await eventually(lambda: lost)
-        writer.close()
-        assert (len(served), lost) == (1_200, ["closed by the peer"])
+            coded.do_handshake()
+        server.received(outgoing.read())
+        incoming.write(b"".join(stream.written))
+        stream.written.clear()
+    coded.write(encode(Command(105, flag=2)) * count)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        coded.unwrap()
+    server.received(outgoing.read())
+    while len(served) < count:
+        seen.append(len(served))
+        assert (stream.reading, stream.ended) == (False, "")
+        await asyncio.sleep(0)
+    assert (seen, stream.ended) == (turns, "closed")
 
 
 async def test_older_and_newer_tls_is_spoken_and_what_is_too_old_is_not(papers: Papers) -> None:
