@@ -127,7 +127,7 @@ class Broker:
         self.halves: HalfMessages = core.halves
         """The transactions that are open."""
         run = self._flusher.run
-        self._indexing = Indexing(core.store, index, observe=observe, run=run, log_first=self._flusher.log_first)
+        self._indexing = Indexing(core.store, index, self._flusher, observe)
         self._retention = Retention(
             store, index, files, config, clock=clock, observe=observe, run=run, first_waiting=core.first_waiting
         )

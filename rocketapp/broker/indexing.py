@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any
 
+from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.store.key_index import Keyed, KeyIndex, keyed
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
@@ -40,17 +41,8 @@ Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 class Indexing:
     """The index of one store, and the questions that wait for it. The owner of the timer calls `save`."""
 
-    def __init__(
-        self,
-        store: MessageStore,
-        index: KeyIndex,
-        *,
-        observe: Observe,
-        run: Run,
-        log_first: Callable[[], Awaitable[bool]],
-    ) -> None:
-        self._store, self._index, self._observe = store, index, observe
-        self._run, self._log_first = run, log_first
+    def __init__(self, store: MessageStore, index: KeyIndex, flusher: Flusher, observe: Observe) -> None:
+        self._store, self._index, self._flusher, self._observe = store, index, flusher, observe
         index.position = min(index.position, store.recovered_end)
         self._is_current = False
         """Whether it has all that is stored, but for the last records."""
@@ -88,10 +80,11 @@ class Indexing:
         async with self._saving:
             await self._catch_up()
             steps, last_ms = self._index.saving(), self._index.last_ms
-            if self._index.unsaved and await self._log_first():
-                self._store.indexed(last_ms)  # first: after a kill Apache RocketMQ deletes files that go farther
+            if self._index.unsaved and await self._flusher.log_first():
+                # First: after a kill Apache RocketMQ deletes files that go farther.
+                self._store.checkpoint.say_indexed(last_ms)
                 for step in steps:
-                    await self._run(step)
+                    await self._flusher.run(step)
                     await asyncio.sleep(0)  # in memory no thread does it
 
     def close(self) -> None:
@@ -102,7 +95,7 @@ class Indexing:
             while left > 0 and not self._is_current:
                 left -= self._read_slice()
             if self._store.durable_position >= self._store.end_position:
-                self._store.indexed(self._index.last_ms)
+                self._store.checkpoint.say_indexed(self._index.last_ms)
                 for step in self._index.saving():
                     step()
         except OSError as error:

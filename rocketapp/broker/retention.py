@@ -66,14 +66,15 @@ class Retention:
         keep_from = self._first_waiting() if 0 < before_ms < math.inf else math.inf
         position = self._store.expired(before_ms, keep_from)
         if position > self._store.begin_position:
-            queues = self._store.queues()
+            queues = list(self._store.queues.values())
             for first in range(0, len(queues), _SLICE):
                 for queue in queues[first : first + _SLICE]:
                     self._doomed += ((path, queue) for path in self._store.begin_queue(queue, position))
                 await asyncio.sleep(0)
-            self._doomed += ((path, None) for path in self._index.begin_at(position) + self._store.begin_log(position))
+            paths = self._index.begin_at(position) + self._store.log.begin_at(position)
+            self._doomed += ((path, None) for path in paths)
         # With a topic all its files have gone, and those of a new topic have the same names.
-        self._doomed = [(path, queue) for path, queue in self._doomed if queue is None or self._store.has(queue)]
+        self._doomed = [(path, queue) for path, queue in self._doomed if queue is None or self._store.queues.has(queue)]
         if self._doomed:
             await self._run(self._remove)
 

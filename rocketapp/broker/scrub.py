@@ -56,7 +56,9 @@ class Scrub:
 
     async def _read_log(self) -> None:
         """Read what is there now."""
-        store, end, ends = self._store, self._store.end_position, self._store.begin_search()
+        store, end = self._store, self._store.end_position
+        ends = {place: queue.max_offset for place, queue in store.queues.items()}
+        store.log.begin_search()
         self.position = self._brought = store.begin_position
         self._next.clear()
         while self.position < end:
@@ -72,14 +74,14 @@ class Scrub:
                 await self._read_queue(queue, last)
             await asyncio.sleep((self.position - before) / self._config.scrub_rate)
         if all([await self._read_queue(queue, max_offset - 1) for queue, max_offset in ends.items()]):
-            store.end_search()
+            store.log.end_search()
 
     async def _bring(self, position: int, end: int) -> None:
         """Let the disk bring what is parsed next. Where it cannot, that is seen then."""
         while self._brought < min(position + _AHEAD_BYTES, end):
             at, self._brought = self._brought, self._brought + _AHEAD_BYTES
             with contextlib.suppress(OSError):
-                segment = self._store.open_segment(at)
+                segment = self._store.log.open_segment(at)
                 with contextlib.closing(segment.file):
                     await self._run(partial(segment.file.read, _AHEAD_BYTES, at - segment.start))
 

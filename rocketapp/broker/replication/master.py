@@ -141,7 +141,7 @@ class Slave:
         segment, position = self._segment, self.position
         if segment is None or not segment.start <= position < segment.end:
             self._close()
-            segment = self._segment = self._store.open_segment(position)
+            segment = self._segment = self._store.log.open_segment(position)
         size = min(_READ_BYTES, self._store.durable_position - position, segment.end - position)
         data = await self._loop.run_in_executor(self._thread, segment.file.read, size, position - segment.start)
         self.position += size

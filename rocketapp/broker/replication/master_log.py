@@ -85,14 +85,14 @@ class MasterLog:
         """
         store, last = self._store, self._store.last_position
         begin = await self._tables.log_begin()
-        if last > 0 or end < store.segment_end(begin):
+        if last > 0 or end < store.log.segment_end(begin):
             return max(last, 0)
         first = await self._tables.record_at(begin)
         if first is None:  # its topic is deleted
             return store.end_position
         if last < 0:
             store.append_copied(begin, first)
-        elif last == begin and first != store.log_bytes(begin, len(first)):
+        elif last == begin and first != store.log.read(begin, len(first)):
             raise ProtocolError("it has another record at 0: it is of another history")
         return store.end_position
 
@@ -126,7 +126,7 @@ class MasterLog:
                 return f"it sends position {at}, and not {position}"
             begun, position = begun + block, at + size
             if known and len(begun) >= known:
-                if begun[:known] != store.log_bytes(start, known):
+                if begun[:known] != store.log.read(start, known):
                     return f"it has another record at {start}: it is of another history"
                 begun, known = begun[known:], 0
             if not known:

@@ -16,17 +16,15 @@ import zlib
 
 import msgspec
 
-from rocketapp.broker.store.files import File, Files, read_whole, replace_whole
+from rocketapp.broker.store.files import SECTOR_BYTES, File, Files, read_whole, replace_whole
 
 CHECKPOINT, HINT = "checkpoint", "recovery.hint"
 CHECKPOINT_BYTES = 4096
 
-_APACHE = struct.Struct(">qqqqq")
-_OWN = struct.Struct(">4sqq")
-_CRC = struct.Struct(">I")
-_TIME, _INDEX_AT = struct.Struct(">q"), 16
-_OWN_AT = 256
-_MAGIC = b"RAP2"
+_TIMES, _TIME, _INDEX_AT, _FLUSHED_AT = struct.Struct(">qq"), struct.Struct(">q"), 16, 32
+"""Apache RocketMQ's numbers: store times of the flushed log and queues, and of the index; the log's flushed end."""
+_OWN, _CRC, _OWN_AT = struct.Struct(">4sqq"), struct.Struct(">I"), 256
+_CRC_AT, _MAGIC = _OWN_AT + _OWN.size, b"RAP2"
 
 
 class Checkpoint:
@@ -36,47 +34,36 @@ class Checkpoint:
         self._file: File = files.open(CHECKPOINT, create=True)
         if self._file.size() != CHECKPOINT_BYTES:
             self._file.truncate(CHECKPOINT_BYTES)
-        data = self._file.read(CHECKPOINT_BYTES, 0)
-        self._log_ms, _, index_ms, self._master_flushed, _ = _APACHE.unpack_from(data)
-        self.index_ms: int = index_ms
-        """Store time of the last message in the key index."""
-        self.flushed = _read_own(data)
+        data = self._data = bytearray(self._file.read(SECTOR_BYTES, 0))
+        log_ms, queues_ms = _TIMES.unpack_from(data)
+        magic, flushed, flushed_ms = _OWN.unpack_from(data, _OWN_AT)
+        (crc,) = _CRC.unpack_from(data, _CRC_AT)
+        is_ours = magic == _MAGIC and crc == zlib.crc32(data[_OWN_AT:_CRC_AT]) and flushed_ms == log_ms
+        self.flushed: int | None = flushed if is_ours else None
         """The log was synced up to this position; None when that is unknown, or Apache RocketMQ has written since."""
-        self.queues_flushed_ms: int = 0
+        self.queues_flushed_ms: int = 0 if is_ours else max(min(log_ms, queues_ms), 0)
         """The store time up to which Apache RocketMQ has flushed its log and its consume queues; 0 if it has not."""
-        if self.flushed is None:
-            self.queues_flushed_ms = max(min(_APACHE.unpack_from(data)[:2]), 0)
 
     def write(self, log_ms: int, queues_ms: int, flushed: int) -> None:
         """Write the store times of the newest record in the synced log and queues, and the log's synced end."""
-        self._log_ms = log_ms
-        data = bytearray(_OWN_AT)
-        _APACHE.pack_into(data, 0, log_ms, queues_ms, self.index_ms, self._master_flushed, flushed)
-        self._file.write(data + self._own(flushed), 0)
+        data = self._data
+        _TIMES.pack_into(data, 0, log_ms, queues_ms)
+        _TIME.pack_into(data, _FLUSHED_AT, flushed)
+        _OWN.pack_into(data, _OWN_AT, _MAGIC, flushed, log_ms)
+        _CRC.pack_into(data, _CRC_AT, zlib.crc32(data[_OWN_AT:_CRC_AT]))
+        self._file.write(data, 0)
         self.flushed = flushed
 
     def say_indexed(self, last_ms: int) -> None:
         """Write how far the key index is. After a kill Apache RocketMQ deletes index files that go farther."""
-        self.index_ms = last_ms
+        _TIME.pack_into(self._data, _INDEX_AT, last_ms)
         self._file.write(_TIME.pack(last_ms), _INDEX_AT)
-
-    def _own(self, flushed: int) -> bytes:
-        own = _OWN.pack(_MAGIC, flushed, self._log_ms)
-        return own + _CRC.pack(zlib.crc32(own))
 
     def sync(self) -> None:
         self._file.sync()
 
     def close(self) -> None:
         self._file.close()
-
-
-def _read_own(data: bytes) -> int | None:
-    own = data[_OWN_AT : _OWN_AT + _OWN.size]
-    magic, flushed, log_ms = _OWN.unpack(own)
-    (crc,) = _CRC.unpack_from(data, _OWN_AT + _OWN.size)
-    is_ours = magic == _MAGIC and crc == zlib.crc32(own) and log_ms == _APACHE.unpack_from(data)[0]
-    return flushed if is_ours else None
 
 
 class Hint(msgspec.Struct, frozen=True, rename="camel"):

@@ -21,7 +21,7 @@ class QueueFollower:
     def __init__(self, store: MessageStore, topic: str, queue_id: int, position: int, take: Take) -> None:
         self._store, self._place, self._take = store, (topic, queue_id), take
         self.position: int = min(max(position, store.min_offset(topic, queue_id)), store.max_offset(topic, queue_id))
-        store.hand_over(topic, queue_id, self._stored)
+        store.queues.hand_over(topic, queue_id, self._stored)
 
     def __repr__(self) -> str:
         return f"<QueueFollower {self._place[0]}:{self._place[1]} at {self.position}, {self.behind} behind>"

@@ -16,8 +16,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rocketapp.broker.store.checkpoint import Checkpoint
-from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog, Segment
-from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue, Take
+from rocketapp.broker.store.commit_log import BLANK_BYTES, CommitLog
+from rocketapp.broker.store.consume_queue import DIRECTORY, ConsumeQueue
 from rocketapp.broker.store.consume_queues import ConsumeQueues, Queues, stored_ms_at
 from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
@@ -65,29 +65,29 @@ class MessageStore:
         """Why nothing is stored any more; None while the store works."""
         self._is_closed = False
         _check_format(files, config.dir)
-        self._log = CommitLog(files, config.segment_bytes, writes_ahead=config.flush == "sync")
+        self.log: CommitLog = CommitLog(files, config.segment_bytes, writes_ahead=config.flush == "sync")
         is_clean = ABORT not in files.names("")
-        self._checkpoint = self._begin()
+        self.checkpoint: Checkpoint = self._begin()
         self.is_copy: bool = config.role == "slave"
         """Whether the messages come from another log alone, so that none has a place of its own here."""
-        self._queues = ConsumeQueues(files, observe, is_copy=self.is_copy)
-        self.repair: Repair = Repair(self._log, self._queues)
-        last = recover(self._log, self._queues, self._checkpoint, is_clean=is_clean, observe=observe)
+        self.queues: ConsumeQueues = ConsumeQueues(files, observe, is_copy=self.is_copy)
+        self.repair: Repair = Repair(self.log, self.queues)
+        last = recover(self.log, self.queues, self.checkpoint, is_clean=is_clean, observe=observe)
         self.last_position: int = -1 if last is None else last.physical
         """The position of the last record, -1 without one."""
         self.last_ms: int = 0 if last is None else last.stored_ms
         """When the last record was stored, in milliseconds since 1970; 0 without one."""
-        self.followers: list[Follow] = [self._queues.follow]
+        self.followers: list[Follow] = [self.queues.follow]
         """Who follows the log from now on. They are quick and must not raise. The queues are the first."""
         self._deleting: set[str] = set()
         self._flush: Flush | None = None
         self._flushed_end = -1
-        self.recovered_end: int = self._log.end
+        self.recovered_end: int = self.log.end
         """The end of the log when it was opened."""
         self.flush()
 
     def __repr__(self) -> str:
-        return f"<MessageStore {len(self._queues)} queues, log to {self._log.end}>"
+        return f"<MessageStore {len(self.queues)} queues, log to {self.log.end}>"
 
     def _begin(self) -> Checkpoint:
         abort = self._files.open(ABORT, create=True)
@@ -96,8 +96,8 @@ class MessageStore:
             abort.write(b"%d" % os.getpid(), 0)
         abort.close()
         checkpoint = Checkpoint(self._files)
-        if self._log.min_position == self._log.files_end:
-            checkpoint.write(0, 0, self._log.min_position)  # an empty log is certainly flushed
+        if self.log.min_position == self.log.files_end:
+            checkpoint.write(0, 0, self.log.min_position)  # an empty log is certainly flushed
         checkpoint.sync()
         self._files.sync_directory("")
         with contextlib.suppress(OSError):
@@ -111,12 +111,12 @@ class MessageStore:
             return
         self.flush()
         self._is_closed = True
-        is_clean = self.problem is None and self._queues.position == self._log.end
-        self._checkpoint.close()
-        self._queues.close()
+        is_clean = self.problem is None and self.queues.position == self.log.end
+        self.checkpoint.close()
+        self.queues.close()
         if is_clean:
             self._files.remove(ABORT)
-        self._log.close()
+        self.log.close()
         self.problem = self.problem or "the store is closed"
         self._files.close()
 
@@ -131,7 +131,7 @@ class MessageStore:
 
         `in_need`: also while no message is taken, for records that let others go.
         """
-        log, stored_ms = self._log, max(int(self._clock.now() * 1000), self.last_ms)
+        log, stored_ms = self.log, max(int(self._clock.now() * 1000), self.last_ms)
         start, position, limit = log.end, log.end, log.limit
         offsets: dict[ConsumeQueue, int] = {}
         done: list[Stored] = []
@@ -153,7 +153,7 @@ class MessageStore:
                     place, limit = log.place_for(size), log.limit
                     start = start if done else place
                     if place != position:
-                        self._queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
+                        self.queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
                         data, position = encode_stored(record, offset, place, stored_ms), place
                 unwritten.append(data)
                 fields = position, size, topic, queue_id, offset, sys_flag, stored_ms, raw, body
@@ -175,8 +175,8 @@ class MessageStore:
         kept as they are, up to the next record. Raises StoreError where nothing follows them for long, and for a record
         that has another place there than it would have here.
         """
-        if position != self._log.end and self._log.min_position == self._log.files_end:
-            self._log.begin_empty(position)
+        if position != self.log.end and self.log.min_position == self.log.files_end:
+            self.log.begin_empty(position)
         at = 0
         while size := self._copy_run(position, data, at):
             at += size
@@ -184,7 +184,7 @@ class MessageStore:
 
     def _copy_run(self, position: int, data: bytes, at: int) -> int:
         """Store the next records that lie in one segment, with one write; return their bytes. `position`: of `data`."""
-        log, start, records = self._log, at, list[Stored]()
+        log, start, records = self.log, at, list[Stored]()
         limit = log.segment_end(position + at) - BLANK_BYTES
         while stored := parse(data, at, position + at, check_body=False):
             if position + at + stored.size > limit:
@@ -194,7 +194,7 @@ class MessageStore:
         if not records:
             return self._pass(position, data, at)
         for topic, queue_id in ((one.topic, one.queue_id) for one in records if self._deleting):
-            if topic in self._deleting and (topic, queue_id) not in self._queues:
+            if topic in self._deleting and (topic, queue_id) not in self.queues:
                 raise StoreError(f"topic {topic} is being deleted")
         self._write_copied(records[0].physical, records[0].size, data[start:at])
         self._dispatch(records)
@@ -202,14 +202,14 @@ class MessageStore:
 
     def _write_copied(self, position: int, size: int, data: bytes) -> None:
         """Write these bytes at this position, where so many fit into the segment. Raises StoreError."""
-        log, problem = self._log, self.problem or self.refusal
+        log, problem = self.log, self.problem or self.refusal
         place = log.next_place(size)
         if place != position:
             problem = problem or f"the record of position {position} would be at {place} here"
         if problem is not None:
             raise StoreError(problem)
         if place != log.end:
-            self._queues.write()
+            self.queues.write()
         try:
             log.place_for(size)
             log.write(data)
@@ -220,7 +220,7 @@ class MessageStore:
 
     def _pass(self, position: int, data: bytes, at: int) -> int:
         """Pass what is no whole record: the size of a blank or of damage; 0: more is to come. Raises StoreError."""
-        place, left, end = position + at, len(data) - at, self._log.segment_end(position + at)
+        place, left, end = position + at, len(data) - at, self.log.segment_end(position + at)
         problem = f"the record at {place} is damaged, or broker.segment_bytes differs"
         blank = blank_at(data, at)
         if blank:
@@ -241,10 +241,6 @@ class MessageStore:
         self._observe(RecordDamaged("", -1, -1, place))
         return following - at
 
-    def hand_over(self, topic: str, queue_id: int, take: Take) -> None:
-        """Give each message that this queue gets from now on to its follower: see `QueueFollower`."""
-        self._queues.hand_over(topic, queue_id, take)
-
     def _dispatch(self, records: Sequence[Stored]) -> None:
         """These are in the log: let everybody follow."""
         last = records[-1]
@@ -259,23 +255,23 @@ class MessageStore:
             raise StoreError(problem)
         if 0 in raw_properties:
             raise StoreError("a property holds a NUL character")
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         if queue is None:
             problem = topic_problem(topic)
             if topic in self._deleting:
                 problem = f"topic {topic} is being deleted"
             if problem is not None or queue_id < 0:
                 raise StoreError(problem or f"queue id {queue_id} is negative")
-            queue = self._queues.ensure(topic, queue_id)
+            queue = self.queues.ensure(topic, queue_id)
         return queue
 
     def _take_back(self, start: int, error: Exception) -> None:
         """Remove the part of a batch that was written before the rest failed."""
         if isinstance(error, StoreError) and error.is_unknown:
             self._failed(error)
-        elif self._log.end != start:
+        elif self.log.end != start:
             try:
-                self._log.take_back(start)
+                self.log.take_back(start)
             except OSError as second:
                 unknown = StoreError(f"{error}; and cutting it back: {second}", True)
                 self._failed(unknown)
@@ -305,12 +301,12 @@ class MessageStore:
         Call `run` in any thread, then pass it to `end_flush`. `log_only`: replies wait for it, and the queues do not
         matter. `everything`: the queues too, and the hint.
         """
-        end = self._log.end
-        done = self._flushed_end if log_only else self._queues.position
+        end = self.log.end
+        done = self._flushed_end if log_only else self.queues.position
         if self._flush is not None or self.problem is not None or done == end:
             return None
-        queues = self._queues
-        flush = Flush(self._files, self._log, self._checkpoint, log_ms=self.last_ms, queues_ms=queues.position_ms)
+        queues = self.queues
+        flush = Flush(self._files, self.log, self.checkpoint, log_ms=self.last_ms, queues_ms=queues.position_ms)
         if not log_only:
             queues.begin_flush(flush, self.last_position, everything=everything)
         self._flush = flush
@@ -324,11 +320,11 @@ class MessageStore:
         if flush.fatal is not None:
             self._failed(StoreError(f"sync failed: {flush.fatal}", True))
             return
-        self._log.synced(flush.log_files[:-1])  # the last one was not full when the flush began
+        self.log.synced(flush.log_files[:-1])  # the last one was not full when the flush began
         self._flushed_end = flush.log_end
         if flush.created is not None:
-            self._log.created(flush.created)
-        self._queues.end_flush(flush)
+            self.log.created(flush.created)
+        self.queues.end_flush(flush)
         if flush.problem is not None:
             self._observe(LoopFailed("flush", str(flush.problem)))
 
@@ -337,21 +333,17 @@ class MessageStore:
     @property
     def begin_position(self) -> int:
         """The position of the oldest byte that still exists."""
-        return self._log.min_position
+        return self.log.min_position
 
     @property
     def end_position(self) -> int:
         """The position of the next record."""
-        return self._log.end
+        return self.log.end
 
     @property
     def durable_position(self) -> int:
         """Everything below this position survives a loss of power."""
         return max(self._flushed_end, 0)
-
-    def log_bytes(self, position: int, size: int) -> bytes:
-        """Bytes of one file of the log."""
-        return self._log.read(position, size)
 
     def read(
         self,
@@ -370,14 +362,14 @@ class MessageStore:
         Raises StoreError while entries are made again beside the loop.
         """
         trusts = trusts and self.problem is None  # after a failed sync the pages may be in memory only
-        queue, limits = self._queues.get((topic, queue_id)), (max_messages, max_bytes)
+        queue, limits = self.queues.get((topic, queue_id)), (max_messages, max_bytes)
         damaged: list[tuple[int, int]] = []
-        result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
+        result = read_queue(self.log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
         while damaged and queue is not None and self.repair.mend(queue, [offset for offset, _ in damaged]):
             damaged.clear()
-            result = read_queue(self._log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
+            result = read_queue(self.log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
         for at, physical in damaged:
-            self._log.distrust(physical + 1)
+            self.log.distrust(physical + 1)
             self._observe(RecordDamaged(topic, queue_id, at, physical))
         return result
 
@@ -387,10 +379,10 @@ class MessageStore:
 
     def record_at(self, physical_offset: int) -> bytes | None:
         """The whole record at this position; None if none begins there. Bytes inside a body never count as one."""
-        size = announced_size(self._log.read(physical_offset, HEAD_BYTES), 0, physical_offset)
-        if not size or size > self._log.end - physical_offset:
+        size = announced_size(self.log.read(physical_offset, HEAD_BYTES), 0, physical_offset)
+        if not size or size > self.log.end - physical_offset:
             return None
-        data = self._log.read(physical_offset, size)
+        data = self.log.read(physical_offset, size)
         stored = parse(data, 0, physical_offset)
         entry = None if stored is None else self.entry(stored.topic, stored.queue_id, stored.queue_offset)
         return data if entry is not None and entry[0] == physical_offset else None
@@ -400,51 +392,42 @@ class MessageStore:
 
         For a delayed one the code is the time when it is due, in milliseconds since 1970.
         """
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return None
         return queue.entry(offset)
 
-    def begin_search(self) -> dict[tuple[str, int], int]:
-        """Begin to look at every message there is, in reads that do not trust; the end of each queue."""
-        self._log.begin_search()
-        return {place: queue.max_offset for place, queue in self._queues.items()}
-
-    def end_search(self) -> None:
-        """Every message was looked at: reads trust what lies behind the last damage."""
-        self._log.end_search()
-
     def topics(self) -> set[str]:
         """The topics that hold, or once held, messages."""
-        return {topic for topic, _ in self._queues}
+        return {topic for topic, _ in self.queues}
 
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that hold, or once held, messages."""
-        return sorted(queue_id for name, queue_id in self._queues if name == topic)
+        return sorted(queue_id for name, queue_id in self.queues if name == topic)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the oldest message that still exists."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         return 0 if queue is None else queue.min_offset
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """The offset that the next message will have."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         return 0 if queue is None else queue.max_offset
 
     def offset_before(self, position: float, topic: str, queue_id: int, offset: int) -> int:
         """This offset of a queue; or the one that its next message had when the log ended at this position."""
-        queue = self._queues.get((topic, queue_id))
+        queue = self.queues.get((topic, queue_id))
         return 0 if queue is None else queue.offset_before(offset, position)
 
     def stored_ms_at(self, topic: str, queue_id: int, offset: int) -> int | None:
         """When a message was stored, in milliseconds since 1970; None if the queue does not have it."""
         entry = self.entry(topic, queue_id, offset)
-        return None if entry is None else stored_ms_at(self._log, entry[0])
+        return None if entry is None else stored_ms_at(self.log, entry[0])
 
     def first_stored_ms(self) -> int | None:
         """When the first record of the log was stored, in milliseconds since 1970; None for an empty log."""
-        return stored_ms_at(self._log, self._log.min_position)
+        return stored_ms_at(self.log, self.log.min_position)
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp_ms: int, boundary: str = "lower") -> int:
         """`lower`: the first offset stored at that time or later; `upper`: the last one stored at that time or before.
@@ -453,7 +436,7 @@ class MessageStore:
         first offset, or 0. Store times never decrease within a log, so a search by halves finds it. Damaged records
         count as stored before, so the answer is wrong by at most their number.
         """
-        log, queue = self._log, self._queues.get((topic, queue_id))
+        log, queue = self.log, self.queues.get((topic, queue_id))
         if queue is None:
             return 0
         # The upper boundary is the offset before the first one that was stored later.
@@ -470,19 +453,7 @@ class MessageStore:
 
     def records(self, position: int, limit: int) -> Iterator[Stored]:
         """The records of this part of the log. Damaged ones are left out."""
-        return records_of(self._log, position, limit)
-
-    def segment_end(self, position: int) -> int:
-        """The end of the file of the log that contains this position."""
-        return self._log.segment_end(position)
-
-    def open_segment(self, position: int) -> Segment:
-        """The file of the log that contains this position, to be read in another thread. Raises OSError."""
-        return self._log.open_segment(position)
-
-    def indexed(self, last_ms: int) -> None:
-        """The key index is about to have the messages up to this store time durably."""
-        self._checkpoint.say_indexed(last_ms)
+        return records_of(self.log, position, limit)
 
     # Retention
 
@@ -496,9 +467,9 @@ class MessageStore:
 
         What recovery reads stays, and so does the last segment, and everything from `keep_from` on.
         """
-        log = self._log
+        log = self.log
         found = position = log.min_position
-        limit = log.segment_start(max(min(self._queues.position, self._flushed_end, log.end - 1), position))
+        limit = log.segment_start(max(min(self.queues.position, self._flushed_end, log.end - 1), position))
         while position < limit and log.segment_end(position) <= keep_from:
             position = log.segment_end(position)
             stored_ms = stored_ms_at(log, position)
@@ -509,24 +480,12 @@ class MessageStore:
             found = position
         return found
 
-    def queues(self) -> list[ConsumeQueue]:
-        """The queues of today."""
-        return list(self._queues.values())
-
     def begin_queue(self, queue: ConsumeQueue, position: int) -> list[str]:
         """Let a queue begin at its first message from this position on; return its files that are not needed then."""
-        if not self.has(queue):
+        if not self.queues.has(queue):
             return []
         queue.find_min(position)
         return queue.drop_front()
-
-    def has(self, queue: ConsumeQueue) -> bool:
-        """Whether this is a queue of today: its topic was not deleted."""
-        return self._queues.has(queue)
-
-    def begin_log(self, position: int) -> list[str]:
-        """Let the log begin at this segment, and return the files before it."""
-        return self._log.begin_at(position)
 
     # Deleting topics
 
@@ -537,17 +496,17 @@ class MessageStore:
         so it is written without them before their files go. Until `deleted` is called no message of these topics is
         taken, because a new queue has the same files. Queues with messages from that position of the log on stay.
         """
-        doomed = self._queues.take_out({topic: at for topic, at in below.items() if topic not in self._deleting})
+        doomed = self.queues.take_out({topic: at for topic, at in below.items() if topic not in self._deleting})
         self._deleting.update(topic for topic, _ in doomed)
         return doomed
 
     def distrust_hint(self) -> None:
         """Let the next flush of everything write the hint, whatever it says now. No other flush may be under way."""
-        self._queues.position = -1
+        self.queues.position = -1
 
     def end_delete(self, doomed: Queues) -> list[str]:
         """The files and directories that are to be removed, in any thread. StoreError: the topics stay."""
-        if self._queues.position < 0:
+        if self.queues.position < 0:
             topics = ", ".join(sorted({topic for topic, _ in doomed}))
             raise StoreError(f"topic {topics} is not deleted: {self.problem or 'the disk refuses the recovery hint'}")
         paths = [path for queue in doomed.values() for path in queue.forget()]
@@ -558,8 +517,8 @@ class MessageStore:
 
     def keep(self, doomed: Queues) -> None:
         """They are not deleted after all."""
-        self._queues.update(doomed)
-        self._log.distrust(self._log.end)  # a search that went on meanwhile has left them out
+        self.queues.update(doomed)
+        self.log.distrust(self.log.end)  # a search that went on meanwhile has left them out
         self.deleted(doomed)
 
     def deleted(self, doomed: Queues) -> None:

@@ -75,10 +75,10 @@ def test_a_repair_ends_although_the_log_begins_later_meanwhile() -> None:
     store = open_store(files)
     steps = begun(store, files)
     begin = 2 * SEGMENT
-    for queue in store.queues():
+    for queue in store.queues.values():
         for path in store.begin_queue(queue, begin):
             files.remove(path)
-    for path in store.begin_log(begin):
+    for path in store.log.begin_at(begin):
         files.remove(path)
     assert sum(1 for _ in steps) < 100
 

@@ -8,10 +8,11 @@ import math
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from rocketapp.broker.flushing import DiskThread, Flusher
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.store import consume_queue
@@ -35,6 +36,13 @@ ALWAYS = ";".join(map(str, range(24)))
 KEPT = 60.0
 """Seconds that these brokers keep messages."""
 OPTIONS = {"delete_when": ALWAYS, "reserved_hours": KEPT / 3600}
+
+
+class Flushed(DiskThread):
+    """Of a log that is on the disk already."""
+
+    async def log_first(self) -> bool:
+        return True
 
 
 class SmallDisk(MemoryFiles):
@@ -216,11 +224,8 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
 
     every_hour = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
 
-    async def log_first() -> bool:
-        return True
-
     index = KeyIndex(disk, clock.now, slots=11, items=100)
-    indexing = Indexing(store, index, observe=Events(), run=run, log_first=log_first)
+    indexing = Indexing(store, index, cast("Flusher", Flushed("disk", in_thread=False)), Events())
     retention = Retention(
         store, index, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
     )

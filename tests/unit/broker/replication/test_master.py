@@ -100,7 +100,7 @@ class Pair:
         """The durable bytes of the log from there on."""
         parts, position = [], begin
         while position < self.store.durable_position:
-            segment = self.store.open_segment(position)
+            segment = self.store.log.open_segment(position)
             end = min(segment.end, self.store.durable_position)
             parts.append(segment.file.read(end - position, position - segment.start))
             segment.file.close()
@@ -273,7 +273,7 @@ async def test_who_waits_for_the_slaves_learns_when_all_have_it(pair: Pair) -> N
 
 async def test_a_file_that_retention_took_ends_the_copy(pair: Pair) -> None:
     pair.write(200)
-    for path in pair.store.begin_log(SEGMENT):
+    for path in pair.store.log.begin_at(SEGMENT):
         pair.files.remove(path)
     late, empty = await pair.copy(b"x" * 100), await pair.copy(base=SEGMENT)
     late.report()

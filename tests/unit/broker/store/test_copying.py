@@ -17,7 +17,7 @@ def log_of(store: MessageStore, begin: int = 0) -> bytes:
     """The bytes of a log, whole segments but for the last one."""
     parts, position = [], begin
     while position < store.end_position:
-        segment = store.open_segment(position)
+        segment = store.log.open_segment(position)
         end = min(segment.end, store.end_position)
         parts.append(segment.file.read(end - position, position - segment.start))
         segment.file.close()

@@ -39,10 +39,11 @@ def alter(files: MemoryFiles | Disk, store: MessageStore, number: int, at: int =
 
 def search(store: MessageStore) -> None:
     """What a search for damage does with a queue."""
-    offset, ends = 0, store.begin_search()
-    while offset < ends["T", 0]:
+    offset, end = 0, store.max_offset("T", 0)
+    store.log.begin_search()
+    while offset < end:
         offset = store.read("T", 0, offset, max_messages=32, max_bytes=1 << 18).next_offset
-    store.end_search()
+    store.log.end_search()
 
 
 def served(store: MessageStore, first: int = 0) -> list[int]:
@@ -141,10 +142,10 @@ def test_an_entry_that_leads_far_away_takes_no_trust_from_what_is_stored_later()
 
 def test_what_is_found_while_a_search_goes_on_is_not_trusted_when_it_ends() -> None:
     disk, store = searched()
-    store.begin_search()
+    store.log.begin_search()
     alter(disk, store, 7, at=87)
     assert served(store) == without(7)
-    store.end_search()
+    store.log.end_search()
     alter(disk, store, 3)
     assert served(store) == without(3, 7)
 
@@ -170,8 +171,8 @@ def test_a_topic_that_is_not_deleted_after_all_was_in_no_search() -> None:
     store.close()
     store = open_store(files)
     doomed = store.begin_delete({"T": math.inf})
-    assert store.begin_search() == {}
-    store.end_search()
+    store.log.begin_search()
+    store.log.end_search()
     store.keep(doomed)
     alter(files, store, 7)
     assert served(store) == without(7)
