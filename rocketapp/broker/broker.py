@@ -21,10 +21,8 @@ from rocketapp.broker.halves import HalfMessages
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.permissions import Permissions
 from rocketapp.broker.pop import Pops
 from rocketapp.broker.pop_log import ReviveLog
-from rocketapp.broker.processors.access import AccessProcessor
 from rocketapp.broker.processors.assignment import AssignmentProcessor
 from rocketapp.broker.processors.clients import ClientProcessor
 from rocketapp.broker.processors.groups import GroupProcessor
@@ -114,14 +112,11 @@ class Broker:
         store = MessageStore(files, config, steady, observe)
         steady.begin_at(store.last_ms / 1000)
         try:
-            saving, core = self._recover(store, config, steady, random, in_thread=in_thread)
+            core = self._recover(store, config, steady, random, in_thread=in_thread)
             index = self._index = KeyIndex(files, clock.now, slots=config.index_slots, items=config.index_items)
         except BaseException:
             store.close()
             raise
-        is_sync = core.config.flush == "sync" or core.config.role == "sync_master"
-        self._flusher = Flusher(core.store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
-        core.save = self._flusher.save_names
         self.topic_table: TopicTable = core.topics
         """The configurations of its topics."""
         self.halves: HalfMessages = core.halves
@@ -140,8 +135,8 @@ class Broker:
         has_slaves = core.config.ha_port > 0 and not core.store.is_copy
         self.master: Master | None = Master(core.store, observe, core.config.slave_timeout) if has_slaves else None
         """The slaves that copy the log; None where the option says that there are none."""
-        self._tables: MasterTables | None = None
         self._following: MasterLog | None = None
+        self._master_pool: Pool | None = None
         if self.master is not None:
             self._flusher.on_flushed = self.master.flushed
             if core.config.role == "sync_master":
@@ -161,10 +156,12 @@ class Broker:
 
     def _recover(
         self, store: MessageStore, config: BrokerConfig, clock: SteadyClock, random: Random, *, in_thread: bool
-    ) -> tuple[Saving, Core]:
+    ) -> Core:
         """The tables of an open store, loaded from their files."""
         files, observe, monotonic = self._files, self._observe, asyncio.get_running_loop().time
         saving = self._saving = Saving(files, store, config, clock=clock, observe=observe)
+        is_sync = config.flush == "sync" or config.role == "sync_master"
+        self._flusher = Flusher(store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
         locks = LockTable(config.lock_expiry)
         lock_file = LockFile(files, locks, clock=clock, monotonic=monotonic, observe=observe, in_thread=in_thread)
         self._lock_file = lock_file
@@ -184,12 +181,14 @@ class Broker:
             offsets=saving.offsets,
             locks=locks,
             save_locks=lock_file.save,
+            save=self._flusher.save_names,
             unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
+            copies_from="" if store.is_copy else None,
         )
         self._pops = Pops(core, ReviveLog(core, observe), saving.order)
         saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
         lock_file.save_now()
-        return saving, core
+        return core
 
     # Serving.
 
@@ -212,15 +211,11 @@ class Broker:
             RuntimeProcessor(core, self._loop.time()),
         )
         if self.master is not None or core.store.is_copy:
-            replication = ReplicationProcessor(core, self.master, self._flusher, self._log_address)
+            replication = ReplicationProcessor(core, self.master, self._flusher)
             table |= self.table_of(replication)
         # A pull appends and creates nothing that its answer counts on, and sends wait for the disk many at once.
         table = self._flusher.holding(table) | self.table_of(self._pulls, sends)
         return of_slave(table) if core.store.is_copy else table
-
-    def access_table(self, permissions: Permissions) -> dict[int, Served]:
-        """The processors that show and change who may do what."""
-        return self.table_of(AccessProcessor(permissions, self._flusher))
 
     def table_of(self, *processors: object) -> dict[int, Served]:
         """What these processors answer, some of it later."""
@@ -247,14 +242,7 @@ class Broker:
     @property
     def ha_address(self) -> str:
         """Where slaves copy the log; empty where nobody does."""
-        if self.master is None or not self.master.address:
-            return ""
-        host, _ = split_address(self._core.address)  # as clients are told, which slaves are too
-        return join_address(host, split_address(self.master.address)[1])
-
-    def _log_address(self) -> str:
-        """Where the log is copied: by slaves, or by this one at its master."""
-        return self.ha_address if self._following is None else self._following.copies_from
+        return self._core.ha_address
 
     def create_topic(self, topic: str) -> None:
         """Create a topic with `broker.topic_queues` queues, unless it exists."""
@@ -270,6 +258,8 @@ class Broker:
     async def start(self, address: str) -> None:
         """Start the loops. `address` is the `host:port` at which clients reach the broker."""
         self._core.address = address
+        if self.master is not None:  # by the name that clients are told, which slaves are too
+            self._core.ha_address = join_address(split_address(address)[0], self.master.port)
         self._core.store.repair.later = self._mend_later
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flusher.flush)
@@ -290,11 +280,10 @@ class Broker:
         """Begin to follow the master, as a slave does after its start. `pool`: connections to it, closed by `stop`."""
         core = self._core
         modes, log = self._saving.modes, self._pops.log
-        self._tables = MasterTables(core, modes, log, self._delete_below, pool=pool, observe=self._observe)
-        following = self._following = MasterLog(core.store, self._tables, self._observe, core.config.master)
-        self._pulls.is_master_there = lambda: bool(following.copies_from)
-        self.facts.copies_from = lambda: following.copies_from
-        self._tasks.start(following.run(), "broker follows the master")
+        tables = MasterTables(core, modes, log, self._delete_below, pool=pool, observe=self._observe)
+        self._following = MasterLog(core.store, tables, self._observe, core.config.master)
+        self._master_pool = pool
+        self._tasks.start(self._following.run(), "broker follows the master")
 
     def master_is(self, address: str) -> None:
         """A name server says where the master is; an option that says it wins."""
@@ -310,8 +299,8 @@ class Broker:
         """End the loops, save the tables, close the store."""
         self.drop_held_pulls()
         await self._tasks.close()
-        if self._tables is not None:
-            await self._tables.close()
+        if self._master_pool is not None:
+            await self._master_pool.close()
         self._core.store.repair.later = None
         self._lock_file.close()
         self._flusher.close()

@@ -107,7 +107,7 @@ class Core:
     """Writes the queue locks soon, once for many changes. The argument is called when they are on disk, or with the
     error. A restart before that only keeps a free lock for its last owner until it expires."""
     unique_ids: UniqueIds
-    save: Callable[[Tell | None], None] = lambda told: None
+    save: Callable[[Tell | None], None]
     """Writes changed topics and groups soon, once for many changes; all replies wait for it, but those to pulls. The
     argument is called when they are on disk, or with the error: then all changes that were not written are taken back.
     """
@@ -118,6 +118,10 @@ class Core:
     traffic: Traffic = field(default_factory=Traffic)
     address: str = ""
     """Where clients reach this broker: `host:port`."""
+    ha_address: str = ""
+    """Where slaves copy the log; empty where nobody does."""
+    copies_from: str | None = None
+    """Where a slave copies the log; empty while it does not, None at a master."""
 
     def now_ms(self) -> int:
         """The time of day, in milliseconds since 1970."""

@@ -7,7 +7,7 @@ looks at one queue or one message, so that whoever asks lets others have their t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -115,9 +115,6 @@ class BrokerFacts:
         """`started`: when the broker did, as `core.monotonic` tells it. `master`: who knows its slaves."""
         self._core, self._started, self._master, self._scrub = core, started, master, scrub
 
-        self.copies_from: Callable[[], str | None] = lambda: None
-        """Asked for that; whoever follows a master replaces it."""
-
     def __repr__(self) -> str:
         return f"<BrokerFacts of {self._core.config.name}>"
 
@@ -141,7 +138,7 @@ class BrokerFacts:
             damaged=self._scrub.damaged,
             mended=core.store.repair.mended,
             slaves=None if self._master is None else self._master.status(),
-            copies_from=self.copies_from(),
+            copies_from=core.copies_from,
             problem=core.store.problem or core.store.refusal or "",
             topics=len(core.topics),
             delayed=sum(len(core.delays.waiting(level)) for level in _LEVELS) + len(core.timers),

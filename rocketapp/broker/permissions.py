@@ -9,9 +9,12 @@ Users and policies are in `config/access.json`, in the words of Apache's admin t
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import hmac
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NoReturn
 
 import msgspec
@@ -19,7 +22,7 @@ import msgspec
 from rocketapp.broker.needs import needs_of
 from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import BrokerError, ConfigError
+from rocketapp.errors import BrokerError, ConfigError, StoreError
 from rocketapp.transport.answers import FOR_EVERYBODY, Need, Needs
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
@@ -28,7 +31,6 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.signing import ACCESS_KEY, SIGNATURE, Keys
 
 ACCESS_FILE = "config/access.json"
-_LITERAL, _PREFIXED, _ANY = range(3)
 _ACTIONS = frozenset({"All", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List"})
 _KINDS = frozenset({"Topic", "Group", "Cluster"})
 
@@ -75,7 +77,7 @@ class Saved(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Grant:
     """One entry of a policy, ready to be compared."""
 
-    __slots__ = ("_actions", "_kind", "_name", "_networks", "_scope", "is_allowed")
+    __slots__ = ("_actions", "_is_prefix", "_kind", "_name", "_networks", "is_allowed")
 
     def __init__(self, entry: Entry) -> None:
         kind, _, name = entry.resource.partition(":")
@@ -87,23 +89,21 @@ class _Grant:
         if entry.decision not in ("Allow", "Deny"):
             raise ValueError(f"the decision about {entry.resource} is Allow or Deny, not {entry.decision!r}")
         self._kind = kind
-        self._scope = _ANY if name in ("", "*") else _PREFIXED if name.endswith("*") else _LITERAL
+        self._is_prefix = not name or name.endswith("*")
         self._name = name.removesuffix("*")
         self._actions = frozenset(entry.actions)
         self._networks = [ipaddress.ip_network(text, strict=False) for text in entry.source_ips or ()]
         self.is_allowed: bool = entry.decision == "Allow"
 
     @property
-    def order(self) -> tuple[bool, int, int, bool]:
+    def order(self) -> tuple[bool, bool, int, bool]:
         """The narrowest first; of two alike the one that allows, as in Apache RocketMQ."""
-        return self._kind == "*", self._scope, -len(self._name), not self.is_allowed
+        return self._kind == "*", self._is_prefix, -len(self._name), not self.is_allowed
 
     def matches(self, need: Need, ip: str) -> bool:
         if self._kind not in ("*", need.kind):
             return False
-        if self._scope == _LITERAL and need.name != self._name:
-            return False
-        if self._scope == _PREFIXED and not need.name.startswith(self._name):
+        if not (need.name.startswith(self._name) if self._is_prefix else need.name == self._name):
             return False
         return ("All" in self._actions or not self._actions.isdisjoint(need.actions)) and self._covers(ip)
 
@@ -148,6 +148,7 @@ class Permissions:
         self._file, self._cluster, self._everything = file, cluster, everything
         self.saved: Saved = saved
         self._accounts = _accounts(saved)
+        self._is_changing = asyncio.Lock()
 
     def __repr__(self) -> str:
         return f"<Permissions of {len(self._accounts)} users>"
@@ -162,13 +163,14 @@ class Permissions:
         place, content = file.place, file.load() or {}
         try:
             saved = msgspec.convert(content, Saved)
-            permissions = cls(file, saved, cluster=config.cluster, everything=not config.authorization)
+            _accounts(saved)
             if config.admin_user:
                 place = "broker.admin_user"
                 admin = msgspec.json.decode(config.admin_user, type=User)
-                if admin.username not in permissions._accounts:
+                if all(user.username != admin.username for user in saved.users):
                     admin = msgspec.structs.replace(admin, user_type="Super")
-                    permissions.change(msgspec.structs.replace(saved, users=[*saved.users, admin]))()
+                    saved = msgspec.structs.replace(saved, users=[*saved.users, admin])
+            permissions = cls(file, saved, cluster=config.cluster, everything=not config.authorization)
         except (msgspec.MsgspecError, ValueError) as error:
             raise ConfigError(place, str(error)) from None
         if not permissions._accounts:
@@ -176,18 +178,22 @@ class Permissions:
             raise ConfigError("broker.authentication", problem)
         return permissions
 
-    def change(self, saved: Saved) -> Callable[[], None]:
-        """What makes these users and policies the present ones. Raises ValueError for what it cannot understand."""
-        accounts = _accounts(saved)
+    async def change(self, make: Callable[[], Saved], run: Callable[[Callable[[], object]], Awaitable[None]]) -> None:
+        """Let what this makes of the present users and policies be the present ones, one change after the other.
 
-        def use() -> None:
+        They are written first, so that a start finds them, or those before. `run`: runs that where the event loop does
+        not wait for the disk. Raises ValueError for what cannot be understood, StoreError for what cannot be written.
+        """
+        async with self._is_changing:
+            saved = make()
+            accounts = _accounts(saved)
+            try:
+                await run(partial(self._file.save, msgspec.to_builtins(saved)))
+            except OSError as error:
+                with contextlib.suppress(OSError):  # it may be in its place already, without surviving a loss of power
+                    await run(partial(self._file.save, msgspec.to_builtins(self.saved)))
+                raise StoreError(f"users cannot be written: {error}", is_unknown=True) from None
             self.saved, self._accounts = saved, accounts
-
-        return use
-
-    def write(self, saved: Saved) -> None:
-        """Write users and policies down, in any thread, so that a start finds these or those before. Raises OSError."""
-        self._file.save(msgspec.to_builtins(saved))
 
     def operator_keys(self) -> tuple[str, str] | None:
         """The access key and the secret key of a user that may do everything; None when there is none."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from random import Random
 
 from rocketapp.broker.broker import USUAL_PACE, Broker, Pace
-from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.permissions import ACCESS_FILE, Permissions
+from rocketapp.broker.processors.access import AccessProcessor
 from rocketapp.broker.replication.master import Master
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.broker.store.config_files import ConfigFile
@@ -30,7 +30,6 @@ from rocketapp.model.event import Observe
 from rocketapp.namesrv.brokers import BrokerTable
 from rocketapp.namesrv.kv_config import KvConfig
 from rocketapp.namesrv.name_server import NameServer
-from rocketapp.transport.answers import table_of
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
@@ -156,45 +155,27 @@ class EmbeddedBroker:
             await self._listener.close()
         await broker.stop()
 
-    def create_topic(self, topic: str) -> None:
-        """Create a topic with `broker.topic_queues` queues, unless it exists."""
-        if self._broker is not None:
-            self._broker.create_topic(topic)
-
-    def next_delayed(self) -> float | None:
-        """When the next of the delayed messages is due, in seconds since 1970; None when no message waits."""
-        return None if self._broker is None else self._broker.next_delayed()
-
     @property
-    def open_transactions(self) -> int:
-        """How many half messages are neither committed nor rolled back."""
-        return 0 if self._broker is None else len(self._broker.halves)
-
-    @property
-    def facts(self) -> BrokerFacts:
-        """What it knows of itself, for whoever shows it; to be asked on its loop, while it runs."""
+    def running(self) -> Broker:
+        """The broker that runs; to be asked on its loop."""
         if self._broker is None:
             raise RuntimeError("this broker does not run")
-        return self._broker.facts
+        return self._broker
 
     def operator_keys(self) -> tuple[str, str] | None:
         """The present keys of a user that may do everything; None when there is none, or no keys are asked for."""
         return None if self._permissions is None else self._permissions.operator_keys()
 
-    def tell_commits(self, committed: Callable[[str], object]) -> None:
-        """From now on call this with the id of each message of a transaction that is committed."""
-        if self._broker is not None:
-            self._broker.halves.on_committed = committed
-
     def _new_listener(
         self, broker: Broker, texts: KvConfig, permissions: Permissions | None, brokers: BrokerTable
     ) -> Listener:
         check = None if permissions is None else permissions.check
-        tables = [broker.table(), table_of(NameServer(brokers.shown)), broker.table_of(texts)]
+        others: list[object] = [NameServer(brokers.shown), texts]
         if permissions is not None:
-            tables.append(broker.access_table(permissions))
+            others.append(AccessProcessor(permissions, broker.run))
         if broker.master is not None or self._config.registrations:
-            tables.append(table_of(brokers))
+            others.append(brokers)
+        tables = broker.table(), broker.table_of(*others)
 
         def lost(connection: Connection, _: str) -> None:
             broker.connection_lost(connection)

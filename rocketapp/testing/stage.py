@@ -150,13 +150,13 @@ class Stage:
     def _next_delayed(self) -> float | None:
         """Seconds until a delayed message is delivered, a retry for example; None when no message waits."""
         now = self.clock.now()
-        due = [due - now for broker in self.brokers.values() if (due := broker.next_delayed()) is not None]
+        due = [due - now for broker in self.brokers.values() if (due := broker.running.next_delayed()) is not None]
         return min(due, default=None)
 
     async def _reasons(self) -> list[str]:
         """Why something else is left to do; empty: idle."""
         idle = await self.lifecycle.idle()
-        left_open = sum(broker.open_transactions for broker in self.brokers.values())
+        left_open = sum(len(broker.running.halves) for broker in self.brokers.values())
         open_ones = [f"{left_open} transactions are open"] if left_open else []
         return [*idle.reasons, *open_ones, *(f"{queue} is not consumed" for queue in sorted(idle.wanted - idle.owned))]
 
@@ -174,13 +174,13 @@ class Stage:
             pace=_PACE,
         )
         await broker.start(self.network)
-        broker.tell_commits(self.recorder.committed)
+        broker.running.halves.on_committed = self.recorder.committed
         self.brokers[first] = broker
 
     def _create_topics(self) -> None:
         """What is subscribed exists, as it does in production most of the time: so the first message is awaited."""
         for one in self._subscriptions():
-            self.brokers[self.address(one.cluster)].create_topic(one.topic)
+            self.brokers[self.address(one.cluster)].running.create_topic(one.topic)
 
     async def _stop_brokers(self) -> None:
         while self.brokers:

@@ -8,18 +8,15 @@ on; one change is made after the other. One that cannot be written does not coun
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.permissions import AccessPolicy, Acl, Entry, Permissions, Saved, User
-from rocketapp.errors import BrokerError, StoreError
+from rocketapp.errors import BrokerError
 from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
 from rocketapp.wire import fields as read
@@ -39,19 +36,10 @@ def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..
     """Makes the change that a method finds, when the one before it is made."""
 
     async def process(self: AccessProcessor, connection: Connection, command: Command) -> bytes:
-        permissions = self.permissions
-        async with self.is_changing:
-            try:
-                saved = change(self, command)
-                use = permissions.change(saved)
-                await self.flusher.run(partial(permissions.write, saved))
-            except ValueError as error:
-                _refuse(str(error))
-            except OSError as error:
-                with contextlib.suppress(OSError):  # it may be in its place already, without surviving a loss of power
-                    await self.flusher.run(partial(permissions.write, permissions.saved))
-                raise StoreError(f"users cannot be written: {error}", is_unknown=True) from None
-            use()
+        try:
+            await self.permissions.change(partial(change, self, command), self.run)
+        except ValueError as error:
+            _refuse(str(error))
         return DONE
 
     return process
@@ -60,10 +48,8 @@ def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..
 class AccessProcessor:
     """Shows and changes who may do what."""
 
-    def __init__(self, permissions: Permissions, flusher: Flusher) -> None:
-        self.permissions: Permissions = permissions
-        self.flusher: Flusher = flusher
-        self.is_changing: asyncio.Lock = asyncio.Lock()
+    def __init__(self, permissions: Permissions, run: Callable[[Callable[[], object]], Awaitable[None]]) -> None:
+        self.permissions, self.run = permissions, run
 
     # What is shown.
 

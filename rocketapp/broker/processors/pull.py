@@ -8,7 +8,7 @@ A woken pull is run again once and then answered, even when it finds nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter, read_filtered
@@ -39,8 +39,6 @@ class PullProcessor:
         self.held: LongPoll[int, PullRequest] = LongPoll(loop, lambda held: self._run(held, may_hold=False))
         """Those that found nothing, by their queue."""
         self._tags_codes = TagsCodes()
-        self.is_master_there: Callable[[], bool] | None = None
-        """At a slave, whether it hears of its master, so that members go back there; the owner sets it."""
 
     @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, needs=CONSUME)
     def pull(self, connection: Connection, command: Command) -> Answer:
@@ -114,10 +112,10 @@ class PullProcessor:
             trusts=True,
         )
         code = _code_of(result.status, request.offset)
-        if self.is_master_there is not None and code == ResponseCode.PULL_OFFSET_MOVED:
+        if core.copies_from is not None and code == ResponseCode.PULL_OFFSET_MOVED:
             # The master has it, or had it: a slave moves nobody.
             code, result = ResponseCode.PULL_NOT_FOUND, result._replace(next_offset=request.offset)
-        if code == ResponseCode.PULL_NOT_FOUND and self.is_master_there is not None and self.is_master_there():
+        if code == ResponseCode.PULL_NOT_FOUND and core.copies_from:  # the master is there: members go back to it
             code = ResponseCode.PULL_RETRY_IMMEDIATELY
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and request.suspend_ms > 0:
             self._hold(held)

@@ -10,8 +10,6 @@ each slave of the host that asks has the log that it describes; one that is far 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from rocketapp.broker.core import Core
@@ -37,9 +35,8 @@ _PATIENCE = 2.0
 class ReplicationProcessor:
     """Answers slaves when they have the log that the answer describes."""
 
-    def __init__(self, core: Core, master: Master | None, flusher: Flusher, address: Callable[[], str]) -> None:
-        """`master`: its slaves; None at a slave. `address`: where the log is copied."""
-        self._address = address
+    def __init__(self, core: Core, master: Master | None, flusher: Flusher) -> None:
+        """`master`: its slaves; None at a slave."""
         self._core, self._master, self._flusher = core, master, flusher
 
     async def _copied_to(self, connection: Connection, body: bytes) -> bytes:
@@ -71,14 +68,14 @@ class ReplicationProcessor:
     def _status(self, connection: Connection, command: Command) -> Answer:
         end = self._core.store.end_position
         if self._master is None:
-            return encode_copy_status(end, self._address())
+            return encode_copy_status(end, self._core.copies_from or "")
         return encode_ha_status(end, self._master.status(), MOST_BEHIND)
 
     @answers(RequestCode.EXCHANGE_BROKER_HA_INFO, needs=SEE_CLUSTER)
     def _log_address(self, connection: Connection, command: Command) -> Answer:
         if self._master is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "this broker is a slave: ask its master")
-        return {LOG_ADDRESS: self._address(), "masterAddress": self._core.address}
+        return {LOG_ADDRESS: self._core.ha_address, "masterAddress": self._core.address}
 
     @answers(RequestCode.GET_TIMER_METRICS, needs=SEE_CLUSTER)
     def _metrics(self, connection: Connection, command: Command) -> Answer:

@@ -27,7 +27,7 @@ from rocketapp.broker.store.store import MessageStore
 from rocketapp.model.event import Observe, SlaveJoined, SlaveLeft
 from rocketapp.tasks import Tasks, is_set_by, scope
 from rocketapp.transport.connection import Connection
-from rocketapp.transport.stream import is_loopback, join_address
+from rocketapp.transport.stream import is_loopback
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.replication import block_head, last_report
@@ -179,11 +179,11 @@ class Master:
         self._waiting: deque[_Reply] = deque()
         """In the order of positions."""
         self._timer: asyncio.TimerHandle | None = None
-        self.address: str = ""
-        """Where slaves connect; empty while none can."""
+        self.port: int = 0
+        """Where slaves connect; 0 while none can."""
 
     def __repr__(self) -> str:
-        return f"<Master of {len(self.slaves)} slaves at {self.address or 'no address'}>"
+        return f"<Master of {len(self.slaves)} slaves at port {self.port}>"
 
     async def listen(self, host: str, port: int, is_known: Callable[[str], bool]) -> None:
         """Accept slaves. Raises OSError when the address is taken.
@@ -191,7 +191,7 @@ class Master:
         `is_known`: whether a slave may come from this host, which is not this machine.
         """
         self._server = await asyncio.start_server(self._accept, host, port)
-        self.address, self._is_known = join_address(*self._server.sockets[0].getsockname()[:2]), is_known
+        self.port, self._is_known = self._server.sockets[0].getsockname()[1], is_known
 
     async def finish(self) -> None:
         """Give the slaves the rest of the log, as far as they take it soon, and leave them. No file is read then."""

@@ -38,11 +38,9 @@ class MasterLog:
         self._store, self._tables, self._observe = store, tables, observe
         self.master: str = master
         """Where the master is, host:port; empty while that is not known. Another one ends what is copied from this."""
-        self.copies_from: str = ""
-        """Where the master sends what it stores; empty while it does not."""
 
     def __repr__(self) -> str:
-        return f"<MasterLog {self.copies_from or 'nobody'} to {self._store.end_position}>"
+        return f"<MasterLog of {self.master or 'nobody'} to {self._store.end_position}>"
 
     async def run(self) -> None:
         while True:
@@ -50,8 +48,6 @@ class MasterLog:
                 reason = await self._follow()
             except (OSError, RocketAppError) as error:
                 reason = str(error) or type(error).__name__
-            finally:
-                self.copies_from = ""
             self._observe(LeftMaster(self._tables.master, self._store.end_position, reason))
             await asyncio.sleep(AGAIN)
 
@@ -100,8 +96,7 @@ class MasterLog:
         """Take over the tables as soon as the log is known to be ours."""
         await is_ours.wait()
         self._observe(FollowsMaster(self._tables.master, self._store.end_position))
-        self.copies_from = address
-        await self._tables.run()
+        await self._tables.run(address)
 
     async def _copy(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: int, is_ours: asyncio.Event

@@ -72,9 +72,6 @@ class MasterTables:
     def __repr__(self) -> str:
         return f"<MasterTables of {self.master}>"
 
-    async def close(self) -> None:
-        await self._pool.close()
-
     # About the log.
 
     async def log_address(self) -> str:
@@ -103,16 +100,19 @@ class MasterTables:
 
     # The tables.
 
-    async def run(self) -> None:
-        """Take over round after round, until cancelled."""
+    async def run(self, copies_from: str) -> None:
+        """Take over round after round, until cancelled: while the log is copied from this address."""
         self._known.clear()
-        self._before = 0
-        while True:
-            try:
-                await self.take_over()
-            except RocketAppError as error:
-                self._observe(LoopFailed("tables of the master", str(error)))
-            await asyncio.sleep(INTERVAL)
+        self._before, self._core.copies_from = 0, copies_from
+        try:
+            while True:
+                try:
+                    await self.take_over()
+                except RocketAppError as error:
+                    self._observe(LoopFailed("tables of the master", str(error)))
+                await asyncio.sleep(INTERVAL)
+        finally:
+            self._core.copies_from = ""
 
     async def take_over(self) -> None:
         """One round. Raises RocketAppError; then nothing was taken over of what could not be read."""

@@ -130,7 +130,7 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
             return text
 
         directory = None if memory else Path(settings.broker.dir)
-        desk = BrokerDesk(broker.facts, directory=directory, look=look, replay=replay)
+        desk = BrokerDesk(broker.running.facts, directory=directory, look=look, replay=replay)
         server = OperatorServer(settings.broker.http, answering(desk))
         try:
             served = server.start()

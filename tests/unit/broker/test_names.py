@@ -126,7 +126,7 @@ async def test_a_new_topic_costs_the_same_beside_ten_thousand_and_a_kill_does_no
     files = Weighed()
     async with running(files) as broker:
         for number in range(10_000):
-            broker.broker.create_topic(f"topic-{number}")
+            broker.broker.running.create_topic(f"topic-{number}")
         client = await broker.client()
         await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "orders", **CHANGE})
         await asyncio.sleep(7.0)  # until it is in the file that Apache RocketMQ reads, and not to the next round

@@ -173,12 +173,12 @@ async def test_a_disk_that_fills_is_told_before_messages_are_refused() -> None:
         refused = await client.send("orders")
         assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "broker.disk_full_percent" in (refused.remark or "")
-        assert "broker.disk_full_percent" in broker.broker.facts.state().problem  # so it is not ready
+        assert "broker.disk_full_percent" in broker.broker.running.facts.state().problem  # so it is not ready
         assert len(await client.messages("orders", 4)) == 1
         files.part = 0.5
         await asyncio.sleep(20)
         assert (await client.send("orders")).code == ResponseCode.SUCCESS
-        assert not broker.broker.facts.state().problem
+        assert not broker.broker.running.facts.state().problem
 
 
 @in_virtual_time

@@ -50,7 +50,7 @@ async def test_what_is_damaged_is_found_and_entries_are_mended_before_anybody_re
     log.write(b"B", at)
     again = await _again(broker)
     await asyncio.sleep(30.0)
-    state = again.broker.facts.state()
+    state = again.broker.running.facts.state()
     assert (state.damaged, state.mended, state.scrub_position) == (1, 20, state.log_end)
     (found,) = [event for event in again.events if isinstance(event, RecordDamaged)]
     assert (found.topic, found.queue_id, found.offset) == ("orders", 1, 50)
@@ -65,7 +65,7 @@ async def test_the_last_message_of_a_queue_is_found_too_although_nothing_behind_
     log = broker.files.open(LOG)
     log.write(b"\xff", log.read(1 << 16, 0).index(b"body 00198") - 88)
     await asyncio.sleep(30.0)
-    assert again.broker.facts.state().damaged == 1
+    assert again.broker.running.facts.state().damaged == 1
     (found,) = [event for event in again.events if isinstance(event, RecordDamaged)]
     assert (found.topic, found.queue_id, found.offset) == ("orders", 0, 99)
     await again.broker.stop()
@@ -93,7 +93,7 @@ async def test_what_the_search_has_found_whole_is_trusted_until_the_next_one() -
     assert await served(5) == [], "nothing before damage is trusted"
     await asyncio.sleep(70.0)
     assert await served(100) == []
-    assert again.broker.facts.state().damaged == 4, "one in the first search, three in the next one"
+    assert again.broker.running.facts.state().damaged == 4, "one in the first search, three in the next one"
     await again.broker.stop()
 
 
@@ -101,14 +101,14 @@ async def test_what_the_search_has_found_whole_is_trusted_until_the_next_one() -
 async def test_the_log_is_read_at_its_rate_and_again_after_the_interval() -> None:
     broker = await _filled(500, scrub_rate=10_000)
     again = await _again(broker)
-    size = again.broker.facts.state().log_end
+    size = again.broker.running.facts.state().log_end
     await asyncio.sleep(10.0 + size / 20_000)
-    assert 0 < again.broker.facts.state().scrub_position < size
+    assert 0 < again.broker.running.facts.state().scrub_position < size
     await asyncio.sleep(size / 10_000)
-    assert again.broker.facts.state().scrub_position == size
+    assert again.broker.running.facts.state().scrub_position == size
     again.files.open(QUEUE).write(bytes(20), 20)
     await asyncio.sleep(60.0 + size / 10_000)
-    assert again.broker.facts.state().mended == 1
+    assert again.broker.running.facts.state().mended == 1
     await again.broker.stop()
 
 
@@ -123,7 +123,7 @@ async def test_a_topic_that_was_deleted_and_made_again_is_not_called_damaged() -
         for _ in range(5):
             await client.send("orders", queue_id=0)
         await asyncio.sleep(30.0)
-        state = broker.broker.facts.state()
+        state = broker.broker.running.facts.state()
         assert (state.damaged, state.mended, state.scrub_position) == (0, 0, state.log_end)
         assert not [event for event in broker.events if isinstance(event, RecordDamaged)]
 
@@ -134,7 +134,7 @@ def test_the_search_keeps_no_turn_of_the_loop_long(monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr("rocketapp.broker.scrub.FIRST", 0.0)
         again = await _again(broker)
         with Turns() as turns:
-            facts = again.broker.facts
+            facts = again.broker.running.facts
             await eventually(lambda: facts.state().scrub_position == facts.state().log_end, 20.0)
         assert turns.longest < 0.05
         await again.broker.stop()

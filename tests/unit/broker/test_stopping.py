@@ -68,7 +68,7 @@ def test_a_topic_whose_write_waits_for_a_sync_is_there_after_a_stop(
         disk.is_slow = True
         await client.send("others")
         await disk.syncs()
-        broker.broker.create_topic("orders")
+        broker.broker.running.create_topic("orders")
         for _ in range(10):  # no answer comes before its write, which begins to wait
             await asyncio.sleep(0)
         await broker.broker.stop()

@@ -108,7 +108,7 @@ class Pair:
         return b"".join(parts)
 
     async def copy(self, log: bytes = b"", base: int = 0) -> Copy:
-        return await Copy(self.master.address, log, base).connect()
+        return await Copy(f"127.0.0.1:{self.master.port}", log, base).connect()
 
     async def until(self, event: type[SlaveJoined] | type[SlaveLeft], count: int = 1) -> None:
         await eventually(lambda: len(self.events.of(event)) >= count)
@@ -168,7 +168,7 @@ async def test_a_copy_that_is_cut_anywhere_goes_on_where_it_ended(pair: Pair) ->
 
 async def test_a_cut_at_any_byte_of_a_blocks_head_costs_nothing(pair: Pair) -> None:
     pair.write(400)
-    copy = Copy(pair.master.address)
+    copy = Copy(f"127.0.0.1:{pair.master.port}")
     for cut in range(HEAD_BYTES + 1):
         for end_in in (copy.skip(cut), copy.take()):
             await copy.connect()

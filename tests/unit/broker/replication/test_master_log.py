@@ -150,14 +150,14 @@ async def test_it_takes_the_place_of_its_master_and_goes_on() -> None:
         await first.commit(0, 1)
         await eventually(lambda: second.log() == first.log())
         await eventually_async(lambda: second.offset(0), 1)
-        assert second.broker.open_transactions == 1
+        assert len(second.broker.running.halves) == 1
     third = await Node(second.files).start()
     try:
         assert await third.offset(0) == 1
         assert await end(third.client, open_one, COMMIT) == ResponseCode.SUCCESS
         assert await end(third.client, ended, COMMIT) == ResponseCode.SYSTEM_ERROR
         assert [message.body for message in await third.client.messages("orders", queue_id=2)] == [b"ended", b"open"]
-        await eventually(lambda: third.broker.next_delayed() is None, 20)
+        await eventually(lambda: third.broker.running.next_delayed() is None, 20)
         assert sorted(await all_of(third)) == [b"delivered", b"due", b"timed"]
         assert (await third.client.send("bills", b"new", queue_id=0)).code == ResponseCode.SUCCESS
         assert (await all_of(third))[-1] == b"new"
@@ -493,7 +493,7 @@ async def test_a_slave_that_does_not_know_the_offsets_yet_guesses_none(monkeypat
             second = await Node(files, role="slave", id=1, master=first.address).start()
             try:
                 await eventually(lambda node=second: node.log() == first.log())
-                second.broker.create_topic("bills")
+                second.broker.running.create_topic("bills")
                 await second.commit(0, 1)  # of a member that has read them at the master: no file to begin from
                 fields = {"consumerGroup": "billing", "topic": "bills", "queueId": "0"}
                 answer = await second.client.ask(RequestCode.QUERY_CONSUMER_OFFSET, fields)
@@ -564,7 +564,7 @@ class Scripted:
         self.port = 0
         self._left = 0
 
-    async def run(self) -> None:
+    async def run(self, copies_from: str) -> None:
         await _never()
 
     async def log_address(self) -> str:
