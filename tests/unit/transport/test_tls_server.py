@@ -78,9 +78,10 @@ async def test_one_port_serves_with_tls_and_without_it(papers: Papers) -> None:
 
 
 @pytest.mark.parametrize(("count", "turns"), [(500, []), (1_200, [500, 1_000])])
+@pytest.mark.parametrize("is_end_later", [False, True])
 @in_virtual_time
 async def test_what_arrives_with_the_end_of_tls_is_served_before_the_connection_ends(
-    papers: Papers, count: int, turns: list[int]
+    papers: Papers, count: int, turns: list[int], is_end_later: bool
 ) -> None:
     stream, served, tls, seen = FakeStream(), list[Command](), server_tls_of(papers.config()), list[int]()
     assert tls is not None
@@ -95,13 +96,17 @@ async def test_what_arrives_with_the_end_of_tls_is_served_before_the_connection_
         incoming.write(b"".join(stream.written))
         stream.written.clear()
     coded.write(encode(Command(105, flag=2)) * count)
+    arriving = outgoing.read() if is_end_later else b""
     with contextlib.suppress(ssl.SSLWantReadError):
         coded.unwrap()
-    server.received(outgoing.read())
+    server.received(arriving or outgoing.read())
     while len(served) < count:
         seen.append(len(served))
         assert (stream.reading, stream.ended) == (False, "")
         await asyncio.sleep(0)
+    if is_end_later:
+        assert (stream.reading, stream.ended) == (True, "")
+        server.received(outgoing.read())
     assert (seen, stream.ended) == (turns, "closed")
 
 
