@@ -61,15 +61,19 @@ def test_files_hold_the_folders_name_where_rocketapp_came_from_and_no_mark_of_th
 
 
 def check(project: Path, environment: dict[str, str], *code: str) -> None:
-    """What `make test` does there, pyright, and the style."""
+    """What `make test` does there, and pyright."""
     words = [sys.executable, "-m", "mypy", *SHARED]
     assert "Success" in run(project, *words, environment=environment)
     assert "0 errors" in run(
         project, sys.executable, "-m", "pyright", "--pythonpath", sys.executable, environment=environment
     )
-    style = ("--isolated", "--line-length", "120")
-    run(project, sys.executable, "-m", "ruff", "check", "--select", "E,F,W,B,UP,I", *style)
-    run(project, sys.executable, "-m", "ruff", "format", "--check", *style)
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_the_style_of_a_project_is_the_one_that_it_names(template: str, tmp_path: Path) -> None:
+    project = new(tmp_path, NAME, "--template", template)
+    run(project, sys.executable, "-m", "ruff", "check", "--no-cache", "--extend-select", "E,F,W,B,UP,I")
+    run(project, sys.executable, "-m", "ruff", "format", "--no-cache", "--check")
 
 
 def test_an_app_checks(app: Path) -> None:

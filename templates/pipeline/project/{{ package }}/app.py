@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 from dependency_injector import containers, providers
-
 from rocketapp import RocketApp
 from rocketapp_lake import sink
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import msgspec
-
 from rocketapp import Topic
 
 
