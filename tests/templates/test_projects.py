@@ -72,8 +72,9 @@ def check(project: Path, environment: dict[str, str], *code: str) -> None:
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_the_style_of_a_project_is_the_one_that_it_names(template: str, tmp_path: Path) -> None:
     project = new(tmp_path, NAME, "--template", template)
-    run(project, sys.executable, "-m", "ruff", "check", "--no-cache", "--extend-select", "E,F,W,B,UP,I")
-    run(project, sys.executable, "-m", "ruff", "format", "--no-cache", "--check")
+    ruff = sys.executable, "-m", "ruff"
+    assert "All checks passed" in run(project, *ruff, "check", "--no-cache", "--extend-select", "E,F,W,B,UP,I")
+    assert "already formatted" in run(project, *ruff, "format", "--no-cache", "--check")
 
 
 def test_an_app_checks(app: Path) -> None:

@@ -35,7 +35,7 @@ def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count
     except ValueError as error:
         raise CommandError(f"--tag {tag}: {error}") from error
     if any("|" in one for one in tags):
-        raise CommandError(f"--tag {tag}: no message has such a tag: write || between tags, as in 'a || b'")
+        raise CommandError(f"--tag {tag}: || separates tags, and nothing else, as in 'a || b'")
     show = as_json_line if as_json else as_text_line
     try:
         # What keeps the client from going on is logged: Python shows warnings on stderr, beside the messages.
