@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
-from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.store.config_files import DataVersion
 
 
 class Named(Protocol):

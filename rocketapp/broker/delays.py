@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.broker.data_version import DataVersion
-from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile
+from rocketapp.broker.store.config_files import DELAY_OFFSETS, ConfigFile, DataVersion
 from rocketapp.broker.store.files import Files
 from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.store import MessageStore

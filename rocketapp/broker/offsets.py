@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.store.config_files import DataVersion
 from rocketapp.model.names import HALF_TOPIC, OP_TOPIC
 from rocketapp.model.numbers import is_whole
 

@@ -109,9 +109,9 @@ class Saving:
         """
         now, saves = self._clock.now(), list[Callable[[], None]]()
         for file, table in self._names:
-            if table.dirty and file.takes_changes and not whole:
+            if table.dirty and file.changes_end is not None and not whole:
                 saves.append(partial(_write, file.append, table.begin_save(now, whole=False)))
-            elif table.dirty or (whole and file.has_changes):
+            elif table.dirty or (whole and file.changes_end != 0):
                 saves.append(partial(_write, file.save, table.begin_save(now)))
         return saves
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -151,7 +152,7 @@ def test_crashes_after_crashes_and_during_recovery_change_nothing(seed: int, sto
     everything: dict[int, tuple[str, int, int]] = {}
     for stop_at in stops:
         disk = disk_of(files)
-        first = len(found(open_store(files.clone(), flush=flush)))
+        first = len(found(open_store(deepcopy(files), flush=flush)))
 
         def stop(number: int, name: str, path: str, stop_at: int = stop_at) -> None:
             if number >= stop_at:
@@ -164,7 +165,7 @@ def test_crashes_after_crashes_and_during_recovery_change_nothing(seed: int, sto
         everything = {number: where for number, where in everything.items() if number < first} | run.acknowledged
         must_have = {number for number in everything if number < first} | run.safe
         files = disk.killed() if random.random() < 0.5 else disk.without_power(random)
-        store = open_store(files.clone(), flush=flush)
+        store = open_store(deepcopy(files), flush=flush)
         survived = found(store)
         assert sorted(survived) == list(range(len(survived)))
         assert must_have <= survived.keys()
@@ -175,7 +176,7 @@ def test_crashes_after_crashes_and_during_recovery_change_nothing(seed: int, sto
 @settings(max_examples=30, deadline=None)
 def test_recovering_again_finds_the_same(seed: int, stop_at: int) -> None:
     files = crash(seed, stop_at, "async").disk.without_power(Random(seed))
-    once = files.clone()
+    once = deepcopy(files)
     first = found(open_store(once))
     assert found(open_store(once)) == first
     assert found(open_store(files)) == first

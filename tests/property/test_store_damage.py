@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from copy import deepcopy
 from random import Random
 
 import pytest
@@ -51,7 +52,7 @@ def split(records: list[Record]) -> list[list[bytes]]:
 def test_a_write_torn_at_any_byte_of_the_last_three_records_leaves_the_complete_ones() -> None:
     files, records, ends = filled(8, is_closed=False)
     for end in range(ends[4], ends[7]):
-        torn = files.clone()
+        torn = deepcopy(files)
         torn.open(LOG).truncate(end)
         torn.open(LOG).truncate(65_536)
         whole = sum(1 for each in ends if each <= end)
@@ -112,7 +113,7 @@ def test_whatever_index_files_are_deleted_cut_or_emptied_they_are_made_again(is_
     assert len(paths) >= (4 if is_closed else 2)
     for pair in itertools.combinations_with_replacement(paths, 2):
         for harm in ("delete", "cut", "empty"):
-            harmed = files.clone()
+            harmed = deepcopy(files)
             for path in pair:
                 if harm == "delete":
                     harmed.remove(path)
@@ -193,7 +194,7 @@ def test_bytes_that_were_cut_never_come_back() -> None:
     assert not files.open(LOG).read(65_536, ends[3]).strip(b"\0")
     new = [store.append(each) for each in records[4:6]]
     assert [each.physical for each in new] == ends[3:5]
-    again = open_store(files.clone())
+    again = open_store(deepcopy(files))
     assert again.end_position == ends[5]
     assert sum(len(messages(again, queue_id=queue_id)) for queue_id in (0, 1)) == 6
 

@@ -9,6 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -332,7 +333,7 @@ class Broker(NamedBroker):
         world = self._world
         world.fault(facts.BROKER_CRASH, self.name)
         self._ends(listed)
-        self._files = MemoryFiles() if is_lost else self._files.clone()
+        self._files = MemoryFiles() if is_lost else deepcopy(self._files)
         self.process.kill()
         self._dead.append(self.process)
         world.network.unlisten(self.address)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.data_version import DataVersion
+from rocketapp.broker.store.config_files import DataVersion
 from rocketapp.broker.timers import LONGEST_MS
 from rocketapp.config.properties import encode, to_java
 from rocketapp.errors import BrokerError

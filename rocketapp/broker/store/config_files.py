@@ -54,6 +54,31 @@ def _change(content: dict[str, Any], change: Mapping[str, Mapping[str, Any]]) ->
                 held[key] = member
 
 
+class DataVersion(msgspec.Struct, rename="camel"):
+    """A counter of changes and the time of the last one, in milliseconds since 1970."""
+
+    counter: int = 0
+    state_version: int = 0
+    timestamp: int = 0
+
+    def changed(self, now: float) -> None:
+        """Count one more change."""
+        self.counter += 1
+        self.timestamp = int(now * 1000)
+
+    def to_json(self) -> dict[str, int]:
+        fields: dict[str, int] = msgspec.to_builtins(self)
+        return fields
+
+    @classmethod
+    def from_json(cls, saved: object, fallback: DataVersion) -> DataVersion:
+        """The saved version; the fallback when the file has none."""
+        try:
+            return msgspec.convert(saved, cls, strict=False)
+        except msgspec.ValidationError:
+            return fallback
+
+
 class ConfigFile:
     """One of these files, its `.bak`, and the `.changes` since it was written."""
 
@@ -62,8 +87,8 @@ class ConfigFile:
         self._changes = f"{path}.changes"
         self.is_readable: bool | None = None
         """Whether the content of the main file may become the `.bak`; None: not checked yet."""
-        self._changes_end: int | None = None
-        """Where the next change is appended; None when the main file has to be written before."""
+        self.changes_end: int | None = None
+        """Where the next change is appended; None when the main file has to be written before, 0 when it has all."""
         self._version: object = None
         """The version of what is on disk, with the changes."""
 
@@ -74,16 +99,6 @@ class ConfigFile:
     def place(self) -> str:
         """The name of the file in errors."""
         return self._files.place(self._path)
-
-    @property
-    def takes_changes(self) -> bool:
-        """Whether a change may be appended."""
-        return self._changes_end is not None
-
-    @property
-    def has_changes(self) -> bool:
-        """Whether the main file lacks some of what is on disk, or that is not known."""
-        return self._changes_end != 0
 
     def load(self) -> dict[str, Any] | None:
         """The content, or the previous one if it is damaged; None if the file does not exist.
@@ -106,12 +121,12 @@ class ConfigFile:
         if content is not None:
             self._apply(content, changes or b"")
             self._version = content.get("dataVersion")
-        self._changes_end = 0 if changes is None else None
+        self.changes_end = 0 if changes is None else None
         return content
 
     def save(self, value: Mapping[str, Any]) -> None:
         """Write the content durably. After an OSError the previous content is still there."""
-        self._changes_end = None
+        self.changes_end = None
         if self.is_readable is None:
             self.is_readable = self._read(self._path)[0] is not None
         new = write_new(self._files, self._path, encode(value))
@@ -122,14 +137,14 @@ class ConfigFile:
         self.is_readable = True
         self._files.sync_directory(directory_of(self._path))
         self._files.remove(self._changes)
-        self._changes_end, self._version = 0, value.get("dataVersion")
+        self.changes_end, self._version = 0, value.get("dataVersion")
 
     def append(self, change: Mapping[str, Any]) -> None:
         """Write a change of the content durably: members of its tables, which are None when they are gone.
 
         It costs the same however large the tables are. After an OSError `save` is next.
         """
-        end, self._changes_end = self._changes_end, None
+        end, self.changes_end = self.changes_end, None
         assert end is not None
         line = msgspec.json.encode((self._version, change)) + b"\n"
         with closing(self._files.open(self._changes, create=True)) as file:
@@ -137,11 +152,11 @@ class ConfigFile:
             file.sync()
         if end == 0:
             self._files.sync_directory(directory_of(self._path))
-        self._changes_end, self._version = end + len(line), change["dataVersion"]
+        self.changes_end, self._version = end + len(line), change["dataVersion"]
 
     def distrust(self) -> None:
         """What was written is taken back: the next write is a whole one."""
-        self._changes_end = None
+        self.changes_end = None
 
     def _apply(self, content: dict[str, Any], lines: bytes) -> None:
         for line in lines.splitlines():

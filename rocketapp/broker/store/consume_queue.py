@@ -159,18 +159,14 @@ class ConsumeQueue:
 
         Without `max_offset` the queue ends where its first file begins; `keep_below` moves the end.
         """
-        offsets = [int(name) // ENTRY_BYTES for name in self._names()]
-        self._first_file = offsets[0] // FILE_ENTRIES if offsets else 0
-        first, end = (offsets[0], offsets[-1] + FILE_ENTRIES) if offsets else (0, 0)
-        whole = all(offset == first + i * FILE_ENTRIES for i, offset in enumerate(offsets))
-        whole = whole and all(
-            self._opened.get(self._path(offset // FILE_ENTRIES)).size() == FILE_BYTES for offset in offsets
-        )
-        if max_offset is not None and not first <= max_offset <= end:
-            whole = False
+        numbers = [int(name) // FILE_BYTES for name in self._names()]
+        self._first_file = numbers[0] if numbers else 0
+        first = self._first_file * FILE_ENTRIES
         self._written = self.max_offset = first if max_offset is None else max_offset
         self.min_offset = min(first, self.max_offset)
-        return whole
+        whole = numbers == list(range(self._first_file, self._first_file + len(numbers)))
+        whole = whole and all(self._opened.get(self._path(number)).size() == FILE_BYTES for number in numbers)
+        return whole and first <= self.max_offset <= first + len(numbers) * FILE_ENTRIES
 
     def keep_below(self, position: int) -> None:
         """End the queue behind its last entry that points below this log position. Called after `open`."""

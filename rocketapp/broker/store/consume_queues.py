@@ -134,8 +134,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
     def mend(self, queue: ConsumeQueue, stored: Stored) -> bool:
         """Make the entry of a record again; whether it has changed."""
         entry = stored.physical, stored.size, self._code(stored)
-        has_changed = queue.entry(stored.queue_offset) != entry
-        if has_changed:
+        if has_changed := queue.entry(stored.queue_offset) != entry:
             queue.replace(stored.queue_offset, *entry)
         return has_changed
 
@@ -265,7 +264,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         if not log.min_position <= hint.position <= log.files_end:
             return False
         last = stored_at(log, hint.last_record)
-        if last is not None and not _leads_to(log, last, hint.position):
+        if last is not None and hint.position not in (last.physical + last.size, log.segment_end(last.physical)):
             return False  # a damaged last record proves nothing: then the ends of the queues have to agree
         queues: Queues = {}
         for topic, queue_id in ((topic, queue_id) for topic, of in hint.queues.items() for queue_id in of):
@@ -372,12 +371,6 @@ def _last_agreed(queue: ConsumeQueue, log: CommitLog) -> Stored | None:
     """The record of the last entry of a queue that agrees with it; None if none of the last ones does."""
     last = range(queue.max_offset - 1, max(queue.min_offset, queue.max_offset - _MOST_DOUBTED) - 1, -1)
     return next(filter(None, (agreed(queue, log, offset) for offset in last)), None)
-
-
-def _leads_to(log: CommitLog, last: Stored, position: int) -> bool:
-    """Whether only the blank end of a segment, if anything, lies between this record and the position."""
-    end = last.physical + last.size
-    return end == position or position == log.segment_end(last.physical)
 
 
 def _flushed_by_apache(log: CommitLog, checkpoint: Checkpoint) -> int:

@@ -371,12 +371,6 @@ class MemoryFiles:
     def close(self) -> None:
         return
 
-    def clone(self) -> MemoryFiles:
-        """A copy of the files as a kill at this moment would leave them."""
-        other = MemoryFiles(self._most_bytes)
-        other._contents = {path: content.clone() for path, content in self._contents.items()}
-        return other
-
 
 class _MemoryFile:
     """Bytes up to the last written one, and zeros from there to the size. Who closes it takes it from nobody else."""
@@ -386,11 +380,6 @@ class _MemoryFile:
     def __init__(self) -> None:
         self.data = bytearray()
         self._size = 0
-
-    def clone(self) -> _MemoryFile:
-        other = _MemoryFile()
-        other.data, other._size = bytearray(self.data), self._size
-        return other
 
     def read(self, size: int, at: int) -> bytes:
         with memoryview(self.data) as view:

@@ -6,8 +6,6 @@ does not wait for a slow disk. A flush covers everything that was appended befor
 
 from __future__ import annotations
 
-import threading
-
 from rocketapp.broker.store.checkpoint import Checkpoint, Hint, save_hint
 from rocketapp.broker.store.commit_log import CommitLog
 from rocketapp.broker.store.consume_queue import sync_written
@@ -15,7 +13,7 @@ from rocketapp.broker.store.files import File, Files
 
 
 class Flush:
-    """The files to sync. `run` may be called twice, also by two threads; the work is done once."""
+    """The files to sync. `run` may be called twice; the work is done once."""
 
     def __init__(self, files: Files, log: CommitLog, checkpoint: Checkpoint, *, log_ms: int, queues_ms: int) -> None:
         self.log_end: int = log.end
@@ -24,7 +22,6 @@ class Flush:
         self.log_files: list[File] = list(log.unsynced())
         self._files, self._log, self._checkpoint = files, log, checkpoint
         self._segment = log.next_segment()
-        self._lock = threading.Lock()
         self._is_done = False
         self.queue_files: dict[str, bool] = {}
         """Consume-queue files to sync. Afterwards: those that have to wait for the next flush."""
@@ -41,12 +38,11 @@ class Flush:
 
     def run(self) -> None:
         """Do the work. Errors are stored in `fatal`, `queues_lost` and `problem`."""
-        with self._lock:
-            if not self._is_done:
-                self._sync_log()
-                if self.fatal is None:
-                    self._sync_rest()
-                self._is_done = True
+        if not self._is_done:
+            self._sync_log()
+            if self.fatal is None:
+                self._sync_rest()
+            self._is_done = True
 
     def _sync_log(self) -> None:
         try:

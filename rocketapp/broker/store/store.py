@@ -81,7 +81,8 @@ class MessageStore:
         """Who follows the log from now on. They are quick and must not raise. The queues are the first."""
         self._deleting: set[str] = set()
         self._flush: Flush | None = None
-        self._flushed_end = -1
+        self.durable_position: int = 0
+        """Everything below this position survives a loss of power."""
         self.recovered_end: int = self.log.end
         """The end of the log when it was opened."""
         self.flush()
@@ -302,7 +303,7 @@ class MessageStore:
         matter. `everything`: the queues too, and the hint.
         """
         end = self.log.end
-        done = self._flushed_end if log_only else self.queues.position
+        done = self.durable_position if log_only else self.queues.position
         if self._flush is not None or self.problem is not None or done == end:
             return None
         queues = self.queues
@@ -321,7 +322,7 @@ class MessageStore:
             self._failed(StoreError(f"sync failed: {flush.fatal}", True))
             return
         self.log.synced(flush.log_files[:-1])  # the last one was not full when the flush began
-        self._flushed_end = flush.log_end
+        self.durable_position = flush.log_end
         if flush.created is not None:
             self.log.created(flush.created)
         self.queues.end_flush(flush)
@@ -339,11 +340,6 @@ class MessageStore:
     def end_position(self) -> int:
         """The position of the next record."""
         return self.log.end
-
-    @property
-    def durable_position(self) -> int:
-        """Everything below this position survives a loss of power."""
-        return max(self._flushed_end, 0)
 
     def read(
         self,
@@ -469,7 +465,7 @@ class MessageStore:
         """
         log = self.log
         found = position = log.min_position
-        limit = log.segment_start(max(min(self.queues.position, self._flushed_end, log.end - 1), position))
+        limit = log.segment_start(max(min(self.queues.position, self.durable_position, log.end - 1), position))
         while position < limit and log.segment_end(position) <= keep_from:
             position = log.segment_end(position)
             stored_ms = stored_ms_at(log, position)

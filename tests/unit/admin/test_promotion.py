@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from copy import deepcopy
 from dataclasses import replace
 from random import Random
 
@@ -143,7 +144,7 @@ async def test_a_slave_with_another_record_below_its_end_is_refused() -> None:
         for number in range(6):
             await one.client.send("orders", b"%d" % number, queue_id=0)
         fleet = replace(FLEET, address=one.broker.address)
-        async with copied(one, one.broker.files.clone()) as copy:
+        async with copied(one, deepcopy(one.broker.files)) as copy:
             connection = await one.cluster.client.connection(copy.address)
             await check_records(one.cluster, fleet, copy)  # as many bytes, and the same ones
             own = Command(
@@ -172,7 +173,7 @@ async def test_a_slave_that_has_deleted_what_its_master_still_has_is_of_the_same
     async with stage() as one:
         for _ in range(30):
             await one.client.send("orders", bytes(100_000), queue_id=0)
-        files = one.broker.files.clone()
+        files = deepcopy(one.broker.files)
         files.remove(f"commitlog/{files.names('commitlog')[0]}")
         async with copied(one, files) as copy:
             await check_records(one.cluster, replace(FLEET, address=one.broker.address), copy)

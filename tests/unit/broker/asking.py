@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from copy import deepcopy
 from random import Random
 from typing import Any
 
@@ -123,7 +124,7 @@ class Running:
 
     async def restart(self, *, killed: bool = False) -> None:
         """Start again; `killed` forgets whatever a stop would have written."""
-        files = self.files.clone() if killed else self.files
+        files = deepcopy(self.files) if killed else self.files
         await self.broker.stop()
         self.files, self.network = files, MemoryNetwork()
         self.broker = self._new(files)

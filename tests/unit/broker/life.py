@@ -39,11 +39,6 @@ class CountedFiles(MemoryFiles):
     def open(self, path: str, *, create: bool = False) -> Any:
         return CountedFile(super().open(path, create=create), self)
 
-    def clone(self) -> CountedFiles:
-        other = CountedFiles()
-        vars(other).update(vars(super().clone()))
-        return other
-
 
 class CountedFile:
     """One of them that is open."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ async def test_a_new_topic_is_in_apaches_file_some_seconds_later_and_at_a_stop()
         assert not apache_has("orders")
         await asyncio.sleep(10.0)
         assert apache_has("orders")
-        written = broker.files.clone()
+        written = deepcopy(broker.files)
         await asyncio.sleep(60.0)
         assert read_whole(written, TOPICS) == read_whole(broker.files, TOPICS)
         await client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE})

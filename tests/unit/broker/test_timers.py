@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -63,7 +64,7 @@ class Timers:
         if killed:
             assert isinstance(files, MemoryFiles)
             self.store.flush()
-            files = files.clone()
+            files = deepcopy(files)
         else:
             self.close()
         self.store.close()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from copy import deepcopy
+
 from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT, Checkpoint, Hint, forget_hint, load_hint, save_hint
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 
@@ -32,7 +34,7 @@ def test_without_a_readable_note_nothing_is_known_of_what_was_flushed() -> None:
     Checkpoint(files).write(0, 0, 500)
     assert Checkpoint(files).flushed == 500
     for at in [*range(8), *range(256, 280)]:
-        harmed = files.clone()
+        harmed = deepcopy(files)
         byte = harmed.open(CHECKPOINT).read(1, at)[0]
         harmed.open(CHECKPOINT).write(bytes([byte ^ 4]), at)
         assert Checkpoint(harmed).flushed is None

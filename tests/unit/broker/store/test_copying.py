@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_a_copy_of_which_a_record_is_cut_goes_on_after_a_kill() -> None:
     slave = slave_store(files)
     copy(slave, data[: len(data) // 2 + 5], 1000)
     slave.flush()
-    killed = slave_store(files.clone())
+    killed = slave_store(deepcopy(files))
     assert log_of(killed) == data[: killed.end_position]
     copy(killed, data[killed.end_position :], 1000, killed.end_position)
     assert log_of(killed) == data
@@ -236,7 +237,7 @@ def test_damage_in_the_log_of_a_master_costs_its_slave_nothing_else_and_is_kept(
     assert events.of(RecordDamaged)
     assert bodies(slave) == wanted
     slave.flush()
-    killed = slave_store(files.clone())
+    killed = slave_store(deepcopy(files))
     copy(killed, data[killed.end_position :], 8191, killed.end_position)
     assert (killed.end_position, bodies(killed)) == (master.end_position, wanted)
     slave.close()
@@ -252,7 +253,7 @@ def test_the_only_message_behind_damage_is_there_after_a_flush_and_a_kill() -> N
     slave = slave_store(copied)
     copy(slave, log_of(master), 1000)
     slave.flush()
-    assert bodies(slave) == bodies(slave_store(copied.clone())) == [b"%d" % number for number in (*range(8), 9)]
+    assert bodies(slave) == bodies(slave_store(deepcopy(copied))) == [b"%d" % number for number in (*range(8), 9)]
 
 
 @pytest.mark.parametrize("wrong", [0, 7, 900, 1 << 40])

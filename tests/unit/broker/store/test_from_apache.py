@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from rocketapp.broker.store.checkpoint import CHECKPOINT
@@ -109,7 +111,7 @@ def test_a_lost_page_does_not_move_the_first_offset() -> None:
     files, made = apaches(is_clean=True)
     first = files.names("commitlog")[0]
     files.remove(f"commitlog/{first}")
-    whole = open_store(files.clone())
+    whole = open_store(deepcopy(files))
     expected = bodies(whole)
     assert 0 < whole.min_offset("T", 0) < 100
     files.open("consumequeue/T/0/00000000000000000000").write(bytes(100 * 20), 130 * 20)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT
@@ -100,7 +102,7 @@ def test_what_apache_wrote_behind_the_hint_is_found() -> None:
     store = open_store(files)
     expected = numbered(store, range(20))
     store.close()
-    hint = files.clone()
+    hint = deepcopy(files)
     store = open_store(files)
     expected += numbered(store, range(20, 40))
     store.append(record(b"new topic", topic="U"))
@@ -123,7 +125,7 @@ def test_queues_keep_their_numbers_when_old_segments_are_deleted() -> None:
     first_left = files.names("commitlog")[1]
     files.remove(LOG)
     for lost in ((), (HINT,), (HINT, CHECKPOINT), (HINT, "consumequeue/T")):
-        harmed = files.clone()
+        harmed = deepcopy(files)
         remove(harmed, *lost) if lost else None
         store, _, _ = recovered(harmed)
         first = store.min_offset("T", 0)

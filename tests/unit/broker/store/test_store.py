@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -208,7 +209,7 @@ def test_a_deleted_topic_begins_anew_and_never_comes_back() -> None:
     delete_topic(store, "unknown", files)
     assert [path for path in files.paths() if path.startswith("consumequeue/T")] == []
     assert store.max_offset("T", 0) == 0
-    assert bodies(open_store(files.clone())) == []
+    assert bodies(open_store(deepcopy(files))) == []
     assert store.append(record(b"new")).queue_offset == 0
     again = open_store(files)
     assert bodies(again) == [b"new"]
@@ -251,7 +252,7 @@ def test_a_topic_that_is_being_deleted_takes_no_message_and_no_older_flush_bring
     store.flush()
     for path in store.end_delete(doomed):
         files.remove(path)
-    assert bodies(open_store(files.clone())) == []
+    assert bodies(open_store(deepcopy(files))) == []
     store.deleted(doomed)
     assert store.append(record(b"new")).queue_offset == 0
     again = open_store(files)
