@@ -57,6 +57,10 @@ class ConfigTable(Generic[Config]):
     def get(self, name: str) -> Config | None:
         return self._configs.get(name)
 
+    def is_written(self, name: str) -> bool:
+        """Whether its present configuration, or that it has none, is on disk."""
+        return name not in self._changed and name not in self._begun
+
     def put(self, config: Config) -> None:
         """Create or replace a configuration."""
         if self._configs.get(config.name) != config:

@@ -3,15 +3,15 @@
 With `flush = "sync"` a reply leaves when everything that its request appended survives a loss of power. While a change
 of topics or groups is not written, no reply leaves that may count on it. That is decided here for all requests alike:
 a reply waits for a position of the log and for a change, replies leave in their order, and one sync serves all that
-wait when it begins. Pulls are answered past them, and so is a pop that was held: without its checkpoint, what it
-brought is handed out again.
+wait when it begins. A send to a topic that is on disk counts on no other one. Pulls are answered past them, and so is
+a pop that was held: without its checkpoint, what it brought is handed out again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
@@ -183,9 +183,11 @@ class Flusher(DiskThread):
             behind = f"[OVERLOAD]{MOST_UNFLUSHED >> 20} MiB wait for the disk already"
             raise BrokerError(ResponseCode.SYSTEM_BUSY, behind)
 
-    def waits(self, *, has_appended: bool) -> bool:
-        """Whether a response has to wait until something is durable."""
-        return self._changes != self._written or (self._is_sync and has_appended)
+    def waits(self, *, has_appended: bool, topics: Iterable[str] | None = None) -> bool:
+        """Whether a response has to wait until something is durable. `topics`: it counts on no other ones."""
+        if self._is_sync and has_appended:
+            return True
+        return self._changes != self._written and (topics is None or not all(map(self._saving.is_written, topics)))
 
     def wait(self, tell: Tell, *, has_appended: bool) -> None:
         """Call `tell` when what was appended and changed until now is durable."""

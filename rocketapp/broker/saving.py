@@ -34,6 +34,7 @@ from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.model.names import is_retry_topic
 from rocketapp.wire.requests.admin import TopicConfig
 
 
@@ -119,6 +120,10 @@ class Saving:
         """What `names_to_save` returned has ended well."""
         self.topics.written()
         self.groups.written()
+
+    def is_written(self, topic: str) -> bool:
+        """Whether all is on disk on which a message counts that is stored in this topic. It may be that of a group."""
+        return self.topics.is_written(topic) and not is_retry_topic(topic)
 
     def undo_names(self) -> None:
         """Take back the changes of topics and groups that are not on disk."""

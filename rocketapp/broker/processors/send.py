@@ -43,6 +43,7 @@ class _Sent(NamedTuple):
     connection: Connection
     command: Command
     records: list[Record]
+    topic: str
     queue_id: int
     unique_key: str | None = None
     """None for a batch, whose messages have one each."""
@@ -92,7 +93,7 @@ class SendProcessor:
                     self._store([one])
             return
         self._core.traffic.put += len(stored)
-        if self._flusher.waits(has_appended=True):
+        if self._flusher.waits(has_appended=True, topics=(one.topic for one in sent)):
             self._flusher.wait(partial(self._answer, sent, stored), has_appended=True)
         else:
             self._answer(sent, stored, None)
@@ -176,7 +177,7 @@ class SendProcessor:
             core.timers.check_room()
             record = timed(record, stamped.timer_ms)
             handle = RecallHandle(topic, core.config.name, stamped.timer_ms + 1, unique_key).encode()
-        return _Sent(connection, command, [record], queue_id, unique_key, handle)
+        return _Sent(connection, command, [record], request.topic, queue_id, unique_key, handle)
 
     def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
         core = self._core
@@ -200,7 +201,7 @@ class SendProcessor:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
             record = self.record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
             records.append(record._replace(flag=flag))
-        return _Sent(connection, command, records, queue_id)
+        return _Sent(connection, command, records, request.topic, queue_id)
 
     def _check_body(self, body: bytes) -> None:
         if not body:

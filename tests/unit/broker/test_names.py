@@ -46,17 +46,20 @@ def test_a_name_is_written_beside_the_loop_and_no_answer_leaves_before(tmp_path:
         await broker.start()
         client, other = await broker.client(), await broker.client("other")
         await client.send("orders")
+        await client.send("%RETRY%billing")
         disk.threads.clear()
         disk.may_write.clear()
         created = asyncio.ensure_future(client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, {"topic": "bills", **CHANGE}))
         sent = asyncio.ensure_future(client.send("bills"))
         route = await other.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
         assert route.code == ResponseCode.SUCCESS
+        again = asyncio.ensure_future(other.send("%RETRY%billing"))  # which counts on its group
+        async with asyncio.timeout(5.0):
+            assert (await other.send("orders")).code == ResponseCode.SUCCESS  # which was written before
         await asyncio.sleep(0.05)
-        assert not created.done()
-        assert not sent.done()
+        assert not any(each.done() for each in (created, sent, again))
         disk.may_write.set()
-        assert [(await each).code for each in (created, sent)] == [ResponseCode.SUCCESS] * 2
+        assert [(await each).code for each in (created, sent, again)] == [ResponseCode.SUCCESS] * 3
         assert disk.threads
         assert threading.get_ident() not in disk.threads
         await broker.broker.stop()
