@@ -8,7 +8,8 @@ nothing that is not durable, so that the index never goes behind the end of a lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any
 
@@ -57,8 +58,9 @@ class Indexing:
         behind = 0 if self._is_current else self._store.end_position - self._index.position
         return f"<Indexing {behind} bytes behind, {self._questions} questions>"
 
-    async def ask(self) -> None:
-        """Return when the index has what is stored now, one question in each turn. BrokerError: too many wait."""
+    @asynccontextmanager
+    async def asked(self) -> AsyncIterator[None]:
+        """Within, the index has what is stored now, and no other question is answered. BrokerError: too many wait."""
         if self._questions >= _MOST_QUESTIONS:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{_MOST_QUESTIONS} questions wait already")
         self._questions += 1
@@ -74,6 +76,7 @@ class Indexing:
             self._questions -= 1
         async with self._answering:
             await asyncio.sleep(0)
+            yield
 
     async def save(self) -> None:
         """Write what was taken in. Raises OSError; the next call tries again."""

@@ -48,6 +48,22 @@ async def test_a_key_is_found_in_every_queue() -> None:
 
 
 @in_virtual_time
+async def test_others_have_their_turns_while_many_records_are_read_for_a_key() -> None:
+    async def turns(key: str) -> int:
+        asked, count = asyncio.ensure_future(query(client, key)), 0
+        while not asked.done():
+            await asyncio.sleep(0)
+            count += 1
+        return count
+
+    async with running() as broker:
+        client = await broker.client()
+        for number in range(64):
+            await send(client, number, keys="many" if number else "many one")
+        assert await turns("many") >= await turns("one") + 8
+
+
+@in_virtual_time
 async def test_part_of_a_key_and_what_is_in_a_body_are_not_the_key() -> None:
     async with running() as broker:
         client = await broker.client()
