@@ -18,8 +18,8 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.layout import encode_record
 from rocketapp.wire.requests.transactions import CheckTransaction, EndTransaction
 
-MOST_PER_TURN = 256
-"""Questions that are asked before other requests have their turn."""
+MOST_PER_TURN = 16
+"""Questions that are asked before other requests have their turn, some 0.3 ms."""
 
 _END = (on_topic("Pub", optional=True),)
 
