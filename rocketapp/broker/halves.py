@@ -12,6 +12,7 @@ the log begins between them makes the broker ask again: the message may come twi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -34,7 +35,7 @@ MOST_OPEN = 262_144
 """Most half messages that are open. All of them are in memory."""
 LONGEST_OPEN_MS = 72 * 3_600_000
 """Age at which a half message is given up whose group has no member to ask (Java: fileReservedTime)."""
-_ENDED_TAG = "d"
+_ENDED_TAG, _ALL = "d", 2**63
 
 
 @dataclass(slots=True)
@@ -58,16 +59,17 @@ class HalfMessages:
     ) -> None:
         """timeout: seconds after which the producer of a half message is asked. progress: that of the last run."""
         self._store, self._observe, self._timeout = store, observe, timeout
-        self._ends: dict[int, int] = {}
-        """Where the ends of half messages are in their queue, for those behind the first open one."""
+        self._ended: set[int] = set()
+        """Half messages that a run before this one has ended, while a start reads."""
         self._open: dict[int, OpenHalf] = {}
         QueueFollower(store, OP_TOPIC, 0, progress[1], self._take_end).catch_up(store.max_offset(OP_TOPIC, 0))
         halves = QueueFollower(store, HALF_TOPIC, 0, progress[0], self._take)
         while halves.behind:
-            if halves.position in self._ends:
-                halves.position += 1  # it has ended, and need not be read
+            if halves.position in self._ended:
+                halves.position += 1  # it need not be read
             else:
                 halves.catch_up(1)
+        self._ended.clear()
         self.on_committed: Callable[[str], object] = str
         """Called with the id of each message that is committed; a test kit replaces it."""
 
@@ -86,17 +88,15 @@ class HalfMessages:
         return list(islice(self._open.values(), most))
 
     def progress(self) -> tuple[int, int]:
-        """The first open half message, and the first end of one behind it: a start reads the queues from there on."""
-        store = self._store
-        first = min(self._open, default=store.max_offset(HALF_TOPIC, 0))
-        self._ends = {half: end for half, end in self._ends.items() if half > first}
-        return first, min(self._ends.values(), default=store.max_offset(OP_TOPIC, 0))
+        """The first open half message, and the first end behind it: a start reads the queues from there on."""
+        first, before = self.first_position(), self._store.offset_before
+        position = math.inf if first is None else first
+        return before(position, HALF_TOPIC, 0, _ALL), before(position, OP_TOPIC, 0, _ALL)
 
     def forget_below(self, offset: int) -> None:
         """The master has finished with those before this offset."""
         for half in [half for half in self._open if half < offset]:
             del self._open[half]
-        self.progress()  # which forgets ends as well
 
     def half(self, record: Record, unique_key: str) -> Record:
         """What is stored until the end. Its transaction id is its unique key. BrokerError: too many are open."""
@@ -159,18 +159,14 @@ class HalfMessages:
     # Following the two queues.
 
     def _take(self, stored: Stored) -> None:
-        """A half message: it is open, unless a run before this one has ended it."""
-        offset = stored.queue_offset
-        if offset not in self._ends:
-            found = names.decode(stored.raw_properties)
-            unique_key = found.get(names.UNIQ_KEY) or found.get(names.TRANSACTION_ID, "")
-            group = found.get(names.PGROUP, "")
-            self._open[offset] = OpenHalf(offset, stored.physical, group, unique_key, stored.stored_ms)
+        """A half message: it is open."""
+        offset, found = stored.queue_offset, names.decode(stored.raw_properties)
+        unique_key = found.get(names.UNIQ_KEY) or found.get(names.TRANSACTION_ID, "")
+        group = found.get(names.PGROUP, "")
+        self._open[offset] = OpenHalf(offset, stored.physical, group, unique_key, stored.stored_ms)
 
     def _take_end(self, stored: Stored) -> None:
         """These half messages were committed or rolled back."""
         for each in stored.body.split(b","):
-            if each.strip().isdigit():
-                half = int(each)
-                self._ends[half] = stored.queue_offset
-                self._open.pop(half, None)
+            if each.strip().isdigit() and self._open.pop(int(each), None) is None:
+                self._ended.add(int(each))

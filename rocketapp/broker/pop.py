@@ -55,17 +55,11 @@ _RECORD = struct.Struct(">i16xq")
 """What a pop needs of a record: its size, and its offset in its queue."""
 
 
-class _Queue(NamedTuple):
-    """One of the queues that a pop looks at."""
-
-    kind: int
-    place: Place
-
-
 class _Found(NamedTuple):
     """Messages of one queue."""
 
-    queue: _Queue
+    kind: int
+    place: Place
     start: int
     next_offset: int
     records: bytes
@@ -73,20 +67,24 @@ class _Found(NamedTuple):
     """Where the record of each begins."""
 
     @classmethod
-    def of(cls, queue: _Queue, start: int, result: ReadResult) -> _Found:
+    def of(cls, kind: int, place: Place, start: int, result: ReadResult) -> _Found:
         at, offsets = 0, dict[int, int]()
         while at < len(result.body):
             size, offset = _RECORD.unpack_from(result.body, at)
             offsets[offset] = at
             at += size
-        return cls(queue, start, result.next_offset, result.body, offsets)
+        return cls(kind, place, start, result.next_offset, result.body, offsets)
+
+    @property
+    def queue(self) -> tuple[int, int]:
+        return self.kind, self.place[2]
 
     def key(self, popped_ms: int) -> Key:
-        return Key(*self.queue.place, self.start, popped_ms)
+        return Key(*self.place, self.start, popped_ms)
 
     def body(self, topic: str, answer: PopResponse, broker_name: str) -> bytes:
         """Its records. Retries become messages of the topic that members subscribe to, each with its handle."""
-        kind, (_, _, queue_id) = self.queue
+        kind, queue_id = self.queue
         if kind == OF_TOPIC:
             return self.records
         told, times = [], (self.start, answer.popped_ms, answer.invisible_ms, answer.revive_queue)
@@ -132,9 +130,9 @@ class Pops:
         found: list[_Found] = []
         free: list[int] = []
         count = size = rest = misses = 0
-        for queue in self._free_queues(request, now_ms, free):
+        for place in self._free_queues(request, now_ms, free):
             most = request.max_messages - count if size < MOST_BYTES and misses < _MOST_MISSES else 0
-            taken, left, goes_on = self._take(request, queue, most, wanted)
+            taken, left, goes_on = self._take(request, place, most, wanted)
             rest, misses = rest + left, misses + goes_on
             if taken is not None:
                 found.append(taken)
@@ -142,8 +140,8 @@ class Pops:
         hand_out = self._note_order if request.order else self._hand_out
         answer = hand_out(request, found, now_ms)._replace(
             rest=rest,
-            starts={(each.queue.kind, each.queue.place[2]): each.start for each in found},
-            offsets={(each.queue.kind, each.queue.place[2]): list(each.offsets) for each in found},
+            starts={each.queue: each.start for each in found},
+            offsets={each.queue: list(each.offsets) for each in found},
         )
         self._core.traffic.got += count
         body = b"".join(each.body(request.topic, answer, self._core.config.name) for each in found)
@@ -155,47 +153,48 @@ class Pops:
         In order: also when the first of the queues is free whose messages are hidden; 0: none is waited for.
         """
         store, free = self._core.store, list[int]()
-        for _, place in self._free_queues(request, now_ms, free):
+        for place in self._free_queues(request, now_ms, free):
             first = max(self._core.done_to(*place), store.min_offset(*place[1:]))  # older ones may have expired
             if store.max_offset(*place[1:]) > first:
                 return True, 0
         return False, min(free, default=0)
 
-    def _free_queues(self, request: PopRequest, now_ms: int, free: list[int]) -> Iterator[_Queue]:
+    def _free_queues(self, request: PopRequest, now_ms: int, free: list[int]) -> Iterator[Place]:
         """Those to look at whose messages are not hidden, in order; when the others are free is added to `free`."""
-        for queue in self._queues(request):
-            free_ms = self._order.free_ms(queue.place, request.attempt_id) if request.order else 0
+        for place in self._queues(request):
+            free_ms = self._order.free_ms(place, request.attempt_id) if request.order else 0
             if free_ms > now_ms:
                 free.append(free_ms)
             else:
-                yield queue
+                yield place
 
-    def _queues(self, request: PopRequest) -> list[_Queue]:
+    def _queues(self, request: PopRequest) -> list[Place]:
         """The queues to look at, in this order."""
         group, topics, chance = request.group, self._core.topics, self._core.random.randrange(100)
         retry = retry_topic_of(group, request.topic, OF_RETRY)
         config, of_retry = topics.get(request.topic), topics.get(retry)
         count = 0 if config is None else config.read_queues
         ids = [(chance + at) % count for at in range(count)] if request.queue_id < 0 else [request.queue_id]
-        queues = [_Queue(OF_TOPIC, (group, request.topic, queue_id)) for queue_id in ids]
+        queues = [(group, request.topic, queue_id) for queue_id in ids]
         if request.order or of_retry is None:
             return queues
-        retries = [_Queue(OF_RETRY, (group, retry, at)) for at in range(of_retry.read_queues)]
+        retries = [(group, retry, at) for at in range(of_retry.read_queues)]
         return retries + queues if chance < _RETRIES_FIRST else queues + retries
 
-    def _take(self, request: PopRequest, queue: _Queue, most: int, wanted: Filter) -> tuple[_Found | None, int, bool]:
+    def _take(self, request: PopRequest, place: Place, most: int, wanted: Filter) -> tuple[_Found | None, int, bool]:
         """Messages of a queue, how many are left there, and whether it is to be looked at again.
 
         The group moves over those that do not match.
         """
-        store, place, start = self._core.store, queue.place, self._position(request, queue.place)
+        store, start = self._core.store, self._position(request, place)
         if not most or self.log.in_flight[place] >= MOST_IN_FLIGHT:
             return None, store.max_offset(*place[1:]) - start, False
         for _ in range(_MOST_READS):
             result = read_filtered(store, place[1:], start, max_messages=most, max_bytes=MOST_BYTES, wanted=wanted)
             left = result.max_offset - result.next_offset
             if result.status is ReadStatus.FOUND:
-                return _Found.of(queue, start, result), left, False
+                kind = OF_TOPIC if place[1] == request.topic else OF_RETRY
+                return _Found.of(kind, place, start, result), left, False
             if result.max_offset == 0 or result.next_offset == start:
                 return None, 0, False
             self._core.offsets.commit(*place, result.next_offset)
@@ -227,35 +226,32 @@ class Pops:
         ]
         if checkpoints:
             self._next_queue = (queue + 1) % REVIVE_QUEUES
-            self.log.store(checkpoints, now_ms)
+            self.log.append([self.log.record(checkpoint, now_ms) for checkpoint in checkpoints])
         for each in found:
-            offsets.commit(*each.queue.place, each.next_offset)
-            offsets.pulled(*each.queue.place, each.next_offset)
+            offsets.commit(*each.place, each.next_offset)
+            offsets.pulled(*each.place, each.next_offset)
         return PopResponse(popped_ms, invisible_ms, queue, 0)
 
     def _note_order(self, request: PopRequest, found: list[_Found], now_ms: int) -> PopResponse:
         """The group's offsets stay where they are. Told is by queue id how often messages were handed out before."""
         invisible_ms, counts = request.invisible_ms, dict[int, Mapping[int, int]]()
         for each in found:
-            place, offsets, attempt_id = each.queue.place, list(each.offsets), request.attempt_id
+            offsets, attempt_id = list(each.offsets), request.attempt_id
             popped = InOrder(offsets, popped_ms=now_ms, invisible_ms=invisible_ms, attempt_id=attempt_id)
-            counts[place[2]] = self._order.popped(place, popped)
+            counts[each.place[2]] = self._order.popped(each.place, popped)
         return PopResponse(now_ms, invisible_ms, ORDERLY, 0, counts=counts)
 
     # Acknowledging.
 
     def ack(self, acks: Sequence[tuple[Key, Acks]], now_ms: int) -> None:
         """Messages are done. What is not hidden any more, or never was, is ignored. Raises Store- or BrokerError."""
-        log = self.log
-        done: dict[PopCheckpoint, set[int]] = {}
+        log, records = self.log, list[Record]()
         for key, (handle, offsets) in acks:
             checkpoint = log.open.get(key)
             if handle.revive_queue == ORDERLY:
                 self._ack_in_order(key, offsets)
-            elif checkpoint is not None:
-                done.setdefault(checkpoint, set()).update(offsets)
-        found = [(checkpoint, sorted(several.intersection(checkpoint.left()))) for checkpoint, several in done.items()]
-        records = [log.ack_record(checkpoint, offsets, now_ms) for checkpoint, offsets in found if offsets]
+            elif checkpoint is not None and (done := [each for each in checkpoint.left() if each in offsets]):
+                records.append(log.ack_record(checkpoint, done, now_ms))
         log.append(records, in_need=True)  # refused, what is done would come again, and need more room
 
     def _ack_in_order(self, key: Key, offsets: Sequence[int]) -> None:
@@ -266,11 +262,12 @@ class Pops:
                 if next_offset is not None:
                     self._core.offsets.commit(*key.place, next_offset)
 
-    def hide(self, key: Key, request: AckRequest, now_ms: int) -> tuple[int, int]:
+    def hide(self, request: AckRequest, now_ms: int) -> tuple[int, int]:
         """Hide a message from now on; return when it counts as handed out, and how long after that it comes again.
 
         One that is not hidden any more has come again already: it has no other time then. Raises StoreError.
         """
+        key = Key.of(request.group, request.topic, request.handle)
         offset, invisible_ms = request.handle.offset, request.invisible_ms or 0
         if request.handle.revive_queue == ORDERLY:
             until_ms = now_ms + invisible_ms
@@ -285,7 +282,7 @@ class Pops:
                 revive_queue=before.revive_queue,
                 suspend=request.suspend,
             )
-            log.store([own], now_ms, [log.ack_record(before, [offset], now_ms)])
+            log.append([log.record(own, now_ms), log.ack_record(before, [offset], now_ms)])
         return popped_ms, invisible_ms
 
     # Handing out again.

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from rocketapp.model.pulled import Handle
 from rocketapp.wire import lenient_json
 from rocketapp.wire import properties as names
 from rocketapp.wire.layout import Record
@@ -47,6 +48,10 @@ class Key(NamedTuple):
     queue_id: int
     start: int
     popped_ms: int
+
+    @classmethod
+    def of(cls, group: str, topic: str, handle: Handle) -> Key:
+        return cls(group, topic, handle.queue_id, handle.start, handle.popped_ms)
 
     @property
     def place(self) -> Place:

@@ -81,19 +81,16 @@ class ReviveLog:
 
     # Writing.
 
-    def store(self, checkpoints: Sequence[PopCheckpoint], now_ms: int, more: Sequence[Record] = ()) -> None:
-        """Append checkpoints, and other records behind them. Raises StoreError; then none of them is stored."""
-        broker_name = self._core.config.name
-        records = [checkpoint.record(self._topic, broker_name, now_ms) for checkpoint in checkpoints]
-        self.append([*records, *more])
-
     def append(self, records: Sequence[Record], *, in_need: bool = False) -> None:
-        """Append records of this log, and perhaps others, with one write. Raises StoreError.
+        """Append records of this log, and perhaps others, with one write. Raises StoreError; then none is stored.
 
         `in_need`: also while the disk is too full for messages.
         """
         self._core.store.append_batch(records, in_need=in_need)
         self._end = self._core.store.end_position if records else self._end
+
+    def record(self, checkpoint: PopCheckpoint, now_ms: int) -> Record:
+        return checkpoint.record(self._topic, self._core.config.name, now_ms)
 
     def ack_record(self, checkpoint: PopCheckpoint, offsets: Sequence[int], now_ms: int) -> Record:
         return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
@@ -214,10 +211,9 @@ class ReviveLog:
         for checkpoint in sorted(self.open.values()):
             far_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms - 1000  # as Apache RocketMQ has it
             if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
-                record = checkpoint.record(self._topic, core.config.name, far_ms)
-                core.timers.schedule(record, slot_ms(far_ms, now_ms))
+                core.timers.schedule(self.record(checkpoint, far_ms), slot_ms(far_ms, now_ms))
             else:
-                self.store([checkpoint], now_ms)
+                self.append([self.record(checkpoint, now_ms)])
         return before
 
     def write_far_ones(self, now_ms: int) -> None:
@@ -230,4 +226,4 @@ class ReviveLog:
             recent = self._core.store.entry(self._topic, first.revive_queue, queue.position - FARTHEST_BACK)
             if recent is None or first.physical >= recent[0]:
                 return
-            self.store([first], now_ms)
+            self.append([self.record(first, now_ms)])

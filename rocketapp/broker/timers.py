@@ -14,6 +14,7 @@ Java: TimerMessageStore, TimerCheckpoint, TimerLog.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import struct
 import zlib
@@ -162,9 +163,9 @@ class TimedMessages:
 
         None: nothing has changed.
         """
-        if self._saved == self._state or self._queue.behind:
+        position, state = self.progress, self._state
+        if self._saved == state or position is None:
             return None
-        position, state = self._position(), self._state
 
         def save() -> None:
             self._save(position)
@@ -294,29 +295,24 @@ class TimedMessages:
 
     def _write_log(self, position: Position) -> Generator[None, None, int]:
         """Write Apache RocketMQ's log of what waits, a part at each step; return its size."""
-        file = self._files.open(f"{LOG}/{0:020d}", create=True)
-        try:
+        with contextlib.closing(self._files.open(f"{LOG}/{0:020d}", create=True)) as file:
             file.truncate(_LOG_BYTES)
-            data, written, before, last = bytearray(), 0, -1, -1
+            size, before, last = 0, -1, -1
             for count, (second, offset) in enumerate(self._kept(), 1):
                 slot = min(second * 1000, position.done_ms + _WHEEL_MS)
                 magic = _PLAIN if slot == second * 1000 else _PLAIN | _ROLL
-                at, before, last = written + len(data), before if second == last else -1, second
-                data += self._entry(offset, before, magic, position, slot)
-                before = at if written + len(data) > at else before
+                before, last = before if second == last else -1, second
+                entry = self._entry(offset, before, magic, position, slot)
+                file.write(entry, size)
+                before, size = size if entry else before, size + len(entry)
                 if count % _MOST_READ == 0:
-                    file.write(data, written)
-                    written += len(data)
-                    data.clear()
                     yield
             # From its last entry Apache RocketMQ learns how far the topic was read. That second is over.
             end = self._store.max_offset(TIMER_TOPIC, 0)
-            data += self._entry(end - 1, -1, _PLAIN, position, position.done_ms - 60_000)
-            file.write(data, written)
+            entry = self._entry(end - 1, -1, _PLAIN, position, position.done_ms - 60_000)
+            file.write(entry, size)
             file.sync()
-        finally:
-            file.close()
-        return written + len(data)
+        return size + len(entry)
 
     def _kept(self) -> Iterator[tuple[int, int]]:
         """The second and the offset of what will be delivered."""

@@ -94,36 +94,37 @@ class PopProcessor:
     @answers(RequestCode.ACK_MESSAGE, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def ack(self, request: AckRequest) -> Answer:
         self._check_offset(request)
-        self._acknowledge([(_key_of(request), Acks(request.handle, [request.handle.offset]))])
-        return DONE
+        key = Key.of(request.group, request.topic, request.handle)
+        return self._acknowledge([(key, Acks(request.handle, [request.handle.offset]))])
 
     @answers(RequestCode.BATCH_ACK_MESSAGE, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def ack_all(self, connection: Connection, command: Command) -> Answer:
         if not command.body:
             raise BrokerError(ResponseCode.NO_MESSAGE, "the batch has no acknowledgements")
-        acks = []
-        for group, topic, several in decode_acks(command.body):
-            handle = several.handle
-            real = pop_retry_topic(group, topic, handle.kind)
-            acks.append((Key(group, real, handle.queue_id, handle.start, handle.popped_ms), several))
-        self._acknowledge(acks)
-        return DONE
+        found = decode_acks(command.body)
+        return self._acknowledge(
+            [
+                (Key.of(group, pop_retry_topic(group, topic, one.handle.kind), one.handle), one)
+                for group, topic, one in found
+            ]
+        )
 
-    def _acknowledge(self, acks: list[tuple[Key, Acks]]) -> None:
+    def _acknowledge(self, acks: list[tuple[Key, Acks]]) -> Answer:
         self._pops.ack(acks, self._core.now_ms())
         for key, (handle, _) in acks:
             if handle.revive_queue == ORDERLY:  # who waits for the queue looks again
                 self._wake(key.topic, key.group, key.queue_id)
+        return DONE
 
     @answers(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, needs=CONSUME, slave=REFUSES, reads=AckRequest)
     def change(self, request: AckRequest) -> Answer:
         if request.invisible_ms is None or request.invisible_ms < 0:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"invisibleTime {request.invisible_ms} is not a time")
         self._check_offset(request, is_end_legal=False)
-        key, revive_queue = _key_of(request), request.handle.revive_queue
-        popped_ms, invisible_ms = self._pops.hide(key, request, self._core.now_ms())
+        revive_queue = request.handle.revive_queue
+        popped_ms, invisible_ms = self._pops.hide(request, self._core.now_ms())
         if revive_queue == ORDERLY:
-            self._wake(key.topic, key.group, key.queue_id)
+            self._wake(request.topic, request.group, request.handle.queue_id)
         return PopResponse(popped_ms, invisible_ms, revive_queue, 0)
 
     # What else happens.
@@ -232,8 +233,3 @@ def _answer(held: _Held, code: int, remark: str, popped: Popped | None = None) -
     response = Command.response(held.command, code, fields=answer.to_fields(), body=body, remark=remark)
     response.version = _KNOWS_SUSPEND
     return response
-
-
-def _key_of(request: AckRequest) -> Key:
-    handle = request.handle
-    return Key(request.group, request.topic, handle.queue_id, handle.start, handle.popped_ms)
