@@ -18,7 +18,7 @@ from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, read_filtered
 from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Key, Place, PopCheckpoint
 from rocketapp.broker.pop_log import ReviveLog
-from rocketapp.broker.pop_order import InOrder, PopOrder
+from rocketapp.broker.pop_tables import InOrder, PopOrder
 from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle

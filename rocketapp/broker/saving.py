@@ -17,8 +17,7 @@ from typing import Any, Protocol
 from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.groups import GroupTable
 from rocketapp.broker.offsets import OffsetTable
-from rocketapp.broker.pop_modes import RequestModes
-from rocketapp.broker.pop_order import PopOrder
+from rocketapp.broker.pop_tables import PopOrder, RequestModes
 from rocketapp.broker.store.config_files import (
     CONSUMER_OFFSETS,
     GROUPS,

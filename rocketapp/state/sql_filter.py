@@ -15,12 +15,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 LONGEST, DEEPEST, MOST_PARTS = 16_384, 40, 500
 """Bounds of an expression: characters; nested parts; values and operators, where a list of `IN` is one."""
 
-T = TypeVar("T")
 Accepts = Callable[[Mapping[str, str]], bool]
 """Whether a message with these properties matches."""
 Value = bool | float | str | None
@@ -49,11 +48,23 @@ _TESTS: Mapping[str, Callable[[str, str], bool]] = {
 }
 
 
+_TIGHTEST = 3
+_LEVELS: Mapping[str, int] = {
+    "OR": 0,
+    "AND": 1,
+    "IS": 2,
+    "=": 2,
+    "<>": 2,
+    **dict.fromkeys((*_SIGNS, "NOT", "BETWEEN", "IN", *_TESTS), _TIGHTEST),
+}
+"""How tightly words and signs bind that stand behind a part."""
+
+
 def compile_sql(expression: str) -> Accepts:
     """The filter that an expression describes. Raises ValueError, with the reason, for an illegal one."""
     if len(expression) > LONGEST:
         raise ValueError(f"it has {len(expression)} characters, limit {LONGEST}")
-    evaluate = _boolean(_Parser(expression).any_of()).evaluate
+    evaluate = _boolean(_Parser(expression).expression()).evaluate
 
     def accepts(properties: Mapping[str, str]) -> bool:
         try:
@@ -94,12 +105,33 @@ class _Parser:
         self._kind = self._token = ""
         self._next()
 
-    def any_of(self) -> _Part:
-        """One or more operands with OR between them."""
-        return self._joined(self._list(self._all_of, "OR"), True)
+    def expression(self, level: int = 0) -> _Part:
+        """A part, with all behind it that binds at this level or more tightly."""
+        left, most = self._unary(), _TIGHTEST
+        while level <= (found := _LEVELS.get(self._token, -1)) <= most:
+            left, most = self._extended(left), found
+        return left
 
-    def _all_of(self) -> _Part:
-        return self._joined(self._list(self._equality, "AND"), False)
+    def _extended(self, left: _Part) -> _Part:
+        """The part with the word or sign behind it, and what that one has on its other side."""
+        sign, inner = self._token, left.evaluate
+        if sign in ("OR", "AND"):
+            parts = [left]
+            while self._took(sign):
+                parts.append(self.expression(_LEVELS[sign] + 1))
+            return self._joined(parts, sign == "OR")
+        if sign not in ("IS", "=", "<>", *_SIGNS):
+            return self._tested(left, self._took("NOT"))
+        self._next()
+        if sign == "IS":
+            is_not = self._took("NOT")
+            self._expect("NULL")
+            return self._of(lambda properties: (inner(properties) is None) is not is_not, left)
+        right = self.expression(_LEVELS[sign] + 1)
+        if sign in _SIGNS:
+            return self._ordered(sign, left, right)
+        _check_equal(left, right)
+        return self._of(_equal(inner, right.evaluate, sign == "<>"), left, right)
 
     def _joined(self, parts: list[_Part], decisive: bool) -> _Part:
         """Parts with AND or OR between them: the first that has the decisive value decides."""
@@ -118,36 +150,9 @@ class _Parser:
 
         return self._of(joined, *parts)
 
-    def _equality(self) -> _Part:
-        left = self._comparison()
-        while True:
-            if self._took("IS"):
-                is_not = self._took("NOT")
-                self._expect("NULL")
-                left = self._of(_is_null(left.evaluate, is_not), left)
-            elif (sign := self._token) in ("=", "<>"):
-                self._next()
-                right = self._comparison()
-                _check_equal(left, right)
-                left = self._of(_equal(left.evaluate, right.evaluate, sign == "<>"), left, right)
-            else:
-                return left
-
-    def _comparison(self) -> _Part:
-        left = self._unary()
-        while True:
-            token = self._token
-            if token in _SIGNS:
-                self._next()
-                left = self._ordered(token, left, self._unary())
-            elif token in ("NOT", "BETWEEN", "IN", *_TESTS):
-                left = self._tested(left, self._took("NOT"))
-            else:
-                return left
-
     def _tested(self, left: _Part, is_not: bool) -> _Part:
         """A part before BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH."""
-        word = self._token
+        word, inner = self._token, left.evaluate
         if self._took("BETWEEN"):
             low = self._unary()
             self._expect("AND")
@@ -158,11 +163,14 @@ class _Parser:
             return self._joined([self._ordered(signs[0], left, low), self._ordered(signs[1], left, high)], is_not)
         if self._took("IN"):
             self._expect("(")
-            among = frozenset(self._list(self._text, ","))
+            texts = [self._text()]
+            while self._took(","):
+                texts.append(self._text())
             self._expect(")")
             if not left.is_property:
                 raise ValueError("IN follows the name of a property")
-            return self._of(_of_known(lambda value: (value in among) is not is_not, left.evaluate), left)
+            among = frozenset(texts)
+            return self._of(_of_known(lambda value: (value in among) is not is_not, inner), left)
         test = _TESTS.get(word)
         if test is None:
             raise self._unexpected()
@@ -170,24 +178,26 @@ class _Parser:
         text = self._text()
         if not text:  # it is in no property, and not without it either; the left side is not asked then
             return self._of(lambda _: False, left)
-        return self._of(_text_test(test, left.evaluate, text, is_not), left)
+        return self._of(
+            lambda properties: isinstance(value := inner(properties), str) and test(value, text) is not is_not, left
+        )
 
     def _unary(self) -> _Part:
-        sign = self._token
-        if sign not in ("+", "-", "NOT"):
-            return self._primary()
-        self._next()
-        inner = self._inside(self._unary)
-        if sign == "+":
+        token = self._token
+        if token in ("+", "-", "NOT"):
+            self._next()
+            inner = self._inside(self._unary)
+            if token == "NOT":
+                return self._of(_of_known(operator.not_, _boolean(inner).evaluate), inner)
+            if token == "-":
+                return self._of(_of_known(_negative, inner.evaluate), inner)._replace(is_boolean=False)
             return inner
-        if sign == "-":
-            return self._of(_of_known(_negative, inner.evaluate), inner)._replace(is_boolean=False)
-        return self._of(_of_known(operator.not_, _boolean(inner).evaluate), inner)
+        return self._primary()
 
     def _primary(self) -> _Part:
         kind, token = self._kind, self._token
         if self._took("("):
-            inner = self._inside(self.any_of)
+            inner = self._inside(self.expression)
             self._expect(")")
             return inner
         if token in _CONSTANTS:
@@ -231,12 +241,6 @@ class _Parser:
             raise ValueError(f"it has more than {MOST_PARTS} parts, or is nested more than {DEEPEST} deep")
         return depth
 
-    def _list(self, read: Callable[[], T], separator: str) -> list[T]:
-        found = [read()]
-        while self._took(separator):
-            found.append(read())
-        return found
-
     # Tokens.
 
     def _next(self) -> None:
@@ -272,10 +276,6 @@ class _Parser:
 # What a part does with a message.
 
 
-def _is_null(operand: Evaluate, is_not: bool) -> Evaluate:
-    return lambda properties: (operand(properties) is None) is not is_not
-
-
 def _of_known(result: Callable[..., Value], *operands: Evaluate) -> Evaluate:
     """What is made of the values of these; unknown as soon as one of them is."""
 
@@ -293,14 +293,6 @@ def _of_known(result: Callable[..., Value], *operands: Evaluate) -> Evaluate:
 
 def _negative(value: Value) -> Value:
     return -value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _text_test(test: Callable[[str, str], bool], operand: Evaluate, text: str, is_not: bool) -> Evaluate:
-    def tested(properties: Mapping[str, str]) -> Value:
-        value = operand(properties)
-        return isinstance(value, str) and test(value, text) is not is_not
-
-    return tested
 
 
 def _equal(left: Evaluate, right: Evaluate, is_not: bool) -> Evaluate:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.pop_tables import RequestModes
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic

@@ -20,7 +20,7 @@ from typing import Any
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.pop_log import ReviveLog
-from rocketapp.broker.pop_modes import RequestModes
+from rocketapp.broker.pop_tables import RequestModes
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError, ConnectError, ProtocolError, RocketAppError, StoreError
 from rocketapp.model.event import LoopFailed, Observe

@@ -1,10 +1,11 @@
-"""Messages that are popped in order: per queue and group those of the last pop, and which of them are done.
+"""The saved tables of pop: who pops what, and messages that are popped in order.
 
-While one of them is hidden and not done, nothing more of the queue is handed out. The group's offset is that of the
-first one that is not done, so after a failure the messages come again from there on, in order, also those behind it
-that were done. There is no checkpoint and no retry topic.
+In order: per queue and group the messages of the last pop are kept, and which of them are done. While one of them is
+hidden and not done, nothing more of the queue is handed out. The group's offset is that of the first one that is not
+done, so after a failure the messages come again from there on, in order, also those behind it that were done. There is
+no checkpoint and no retry topic.
 
-No clock: times come in. The saved form is Apache's consumerOrderInfo.json (Java: QueueLevelConsumerManager).
+No clock: times come in. The saved forms are Apache's (Java: MessageRequestModeManager, QueueLevelConsumerManager).
 """
 
 from __future__ import annotations
@@ -18,10 +19,46 @@ from rocketapp.broker.pop_checkpoints import HandedOut, Place
 from rocketapp.errors import BrokerError
 from rocketapp.model.numbers import is_whole
 from rocketapp.wire.codes import ResponseCode
+from rocketapp.wire.requests.assignment import PULL, RequestMode
 
 _IDLE_MS = 24 * 3_600_000
 """Milliseconds without a pop after which a queue is forgotten."""
 _SAVED_AS = {"popped_ms": "popTime", "invisible_ms": "i", "attempt_id": "a", "visible": "ot", "counts": "oc"}
+
+
+class RequestModes:
+    """How the members of each group are to ask for the messages of each topic; where nobody has said it, they pull.
+
+    The saved form is Apache's messageRequestMode.json.
+    """
+
+    def __init__(self) -> None:
+        self._modes: dict[str, dict[str, RequestMode]] = {}
+        self.dirty: bool = False
+
+    def __repr__(self) -> str:
+        return f"<RequestModes of {len(self._modes)} topics>"
+
+    def of(self, topic: str, group: str) -> RequestMode:
+        return self._modes.get(topic, {}).get(group) or RequestMode(topic, group, PULL)
+
+    def put(self, mode: RequestMode) -> None:
+        self._modes.setdefault(mode.topic, {})[mode.group] = mode
+        self.dirty = True
+
+    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
+        """Return what makes the saved form of the present table, which has no version."""
+        self.dirty, form = False, self.to_json()
+        return lambda: form
+
+    def to_json(self) -> dict[str, Any]:
+        return {"messageRequestModeMap": msgspec.to_builtins(self._modes)}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Load a saved form. Raises ValueError when it is not one."""
+        table = saved.get("messageRequestModeMap") or {}
+        self._modes = msgspec.convert(table, dict[str, dict[str, RequestMode]], strict=False)
+        self.dirty = False
 
 
 class InOrder(HandedOut, eq=False, rename=_SAVED_AS.get, kw_only=True):
@@ -52,17 +89,9 @@ class InOrder(HandedOut, eq=False, rename=_SAVED_AS.get, kw_only=True):
         own = {"o": [first, *(offset - first for offset in others)], "l": self.popped_ms}
         return {**msgspec.to_builtins(self), **own}
 
-    @classmethod
-    def from_json(cls, data: Any) -> InOrder:
-        """From decoded members. Raises KeyError, TypeError or ValueError for others."""
-        first, *others = msgspec.convert(data["o"], list[int], strict=False)
-        own = {"o": [first, *(first + each for each in others)]}
-        found = {name: value for name, value in data.items() if value is not None}
-        return msgspec.convert({**found, **own}, cls, strict=False)
-
 
 class PopOrder:
-    """All queues that are popped in order."""
+    """All queues that are popped in order. The saved form is Apache's consumerOrderInfo.json."""
 
     def __init__(self, log_end: Callable[[], int]) -> None:
         """`log_end`: where the log ends that the table describes."""
@@ -149,13 +178,12 @@ class PopOrder:
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form. Raises ValueError when it is not one."""
-        found: dict[Place, InOrder] = {}
-        try:
-            for name, queues in (saved.get("table") or {}).items():
-                topic, _, group = name.partition("@")
-                for queue_id, popped in queues.items():
-                    found[group, topic, int(queue_id)] = InOrder.from_json(popped)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"table: {type(error).__name__} {error}") from None
+        table, found = saved.get("table") or {}, dict[Place, InOrder]()
+        for name, queues in msgspec.convert(table, dict[str, dict[int, InOrder]], strict=False).items():
+            topic, _, group = name.partition("@")
+            for queue_id, popped in queues.items():
+                first, *others = popped.offsets
+                popped.offsets = [first, *(first + each for each in others)]
+                found[group, topic, queue_id] = popped
         position = saved.get("logPosition")
         self._popped, self.dirty, self.position = found, False, position if is_whole(position) else None
