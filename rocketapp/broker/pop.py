@@ -226,7 +226,7 @@ class Pops:
         ]
         if checkpoints:
             self._next_queue = (queue + 1) % REVIVE_QUEUES
-            self.log.append([self.log.record(checkpoint, now_ms) for checkpoint in checkpoints])
+            self._core.store.append_batch([self.log.record(checkpoint, now_ms) for checkpoint in checkpoints])
         for each in found:
             offsets.commit(*each.place, each.next_offset)
             offsets.pulled(*each.place, each.next_offset)
@@ -251,8 +251,10 @@ class Pops:
             if handle.revive_queue == ORDERLY:
                 self._ack_in_order(key, offsets)
             elif checkpoint is not None and (done := [each for each in checkpoint.left() if each in offsets]):
-                records.append(log.ack_record(checkpoint, done, now_ms))
-        log.append(records, in_need=True)  # refused, what is done would come again, and need more room
+                records.append(log.record(checkpoint, now_ms, done))
+        self._core.store.append_batch(
+            records, in_need=True
+        )  # refused, what is done would come again, and need more room
 
     def _ack_in_order(self, key: Key, offsets: Sequence[int]) -> None:
         for offset in offsets:
@@ -282,7 +284,7 @@ class Pops:
                 revive_queue=before.revive_queue,
                 suspend=request.suspend,
             )
-            log.append([log.record(own, now_ms), log.ack_record(before, [offset], now_ms)])
+            self._core.store.append_batch([log.record(own, now_ms), log.record(before, now_ms, [offset])])
         return popped_ms, invisible_ms
 
     # Handing out again.
@@ -299,14 +301,15 @@ class Pops:
         Returns the groups for which messages come again, and in which topics.
         """
         revived, size, log = set[tuple[str, str]](), 0, self.log
-        if not log.has_arrived(now_ms):
-            return revived  # acknowledgements may be among what arrives next
+        arrives_ms = self._core.timers.next_due_ms()
+        if arrives_ms is not None and arrives_ms <= now_ms:
+            return revived  # acknowledgements may be among it
         for _ in range(_MOST_REVIVED):
             first = log.first_due
             if first is None or first.due_ms > now_ms or size >= _MOST_REVIVED_BYTES:
                 break
             again = self._again(first)
-            log.append([*again, log.ack_record(first, first.left(), now_ms)])
+            self._core.store.append_batch([*again, log.record(first, now_ms, first.left())])
             size += sum(len(record.body) for record in again)
             revived.update((first.key.group, record.topic) for record in again)
         log.write_far_ones(now_ms)

@@ -96,27 +96,19 @@ class PopCheckpoint(HandedOut, eq=False, kw_only=True):
     def __lt__(self, other: PopCheckpoint) -> bool:
         return self.due_ms < other.due_ms
 
-    def record(self, topic: str, broker_name: str, now_ms: int) -> Record:
-        """Its record in the revive log."""
-        own = {
-            "it": self.invisible_ms,
-            "bm": self.acked - (1 << 32) if self.acked >> 31 else self.acked,
-            "n": len(self.offsets),
-            "ro": 0,
-            "d": [offset - self.key.start for offset in self.offsets],
-            **({"sp": True} if self.suspend else {}),
-        }
-        return self._record(topic, broker_name, _CHECKPOINT, own, now_ms)
-
-    def ack_record(self, topic: str, broker_name: str, offsets: Sequence[int], now_ms: int) -> Record:
-        """The record that acknowledges these messages of it."""
-        if len(offsets) == 1:
-            return self._record(topic, broker_name, _ACK, {"ao": offsets[0]}, now_ms)
-        return self._record(topic, broker_name, _ACKS, {"ao": -1, "aol": list(offsets)}, now_ms)
-
-    def _record(self, topic: str, broker_name: str, tag: str, own: dict[str, Any], now_ms: int) -> Record:
+    def record(self, topic: str, broker_name: str, now_ms: int, done: Sequence[int] = ()) -> Record:
+        """Its record in the revive log; or the one which says that these messages of it are done."""
         group, of_topic, queue_id, start, popped_ms = self.key
-        body = {"c": group, "t": of_topic, "q": queue_id, "so": start, "pt": popped_ms, "bn": broker_name, **own}
+        body: dict[str, Any] = {"c": group, "t": of_topic, "q": queue_id, "so": start, "pt": popped_ms}
+        if done:
+            tag = _ACK if len(done) == 1 else _ACKS
+            body |= {"ao": done[0]} if tag == _ACK else {"ao": -1, "aol": list(done)}
+        else:
+            tag = _CHECKPOINT
+            acked = self.acked - (1 << 32) if self.acked >> 31 else self.acked
+            body |= {"it": self.invisible_ms, "bm": acked, "n": len(self.offsets), "ro": 0}
+            body |= {"d": [offset - start for offset in self.offsets], **({"sp": True} if self.suspend else {})}
+        body["bn"] = broker_name
         # Apache RocketMQ takes this time for the present: what was due two seconds before comes again.
         raw = names.encode({names.TAGS: tag, names.TIMER_DELIVER_MS: str(now_ms)})
         return Record(topic, dump(body), raw, self.revive_queue, born_ms=now_ms)

@@ -59,8 +59,6 @@ class ReviveLog:
         # OrderedDict because most leave near the front: a plain dict steps over its deleted slots.
         self.open: OrderedDict[Key, PopCheckpoint] = OrderedDict()
         """Every checkpoint of which a message is not acknowledged, in the order of their records in the log."""
-        self._end = 0
-        """The log of the broker has every checkpoint up to here."""
         self._counted = core.offsets.position or 0
         """The offsets that were saved count the checkpoints up to here."""
         store, topic, queues = core.store, self._topic, range(REVIVE_QUEUES)
@@ -77,57 +75,33 @@ class ReviveLog:
     @property
     def is_durable(self) -> bool:
         """Whether a loss of power leaves all checkpoints, so that offsets that count them may be saved."""
-        return self._core.store.durable_position >= self._end
+        store = self._core.store
+        last = [store.entry(self._topic, at, queue.position - 1) for at, queue in enumerate(self._queues)]
+        return all(entry is None or entry[0] < store.durable_position for entry in last)
 
-    # Writing.
-
-    def append(self, records: Sequence[Record], *, in_need: bool = False) -> None:
-        """Append records of this log, and perhaps others, with one write. Raises StoreError; then none is stored.
-
-        `in_need`: also while the disk is too full for messages.
-        """
-        self._core.store.append_batch(records, in_need=in_need)
-        self._end = self._core.store.end_position if records else self._end
-
-    def record(self, checkpoint: PopCheckpoint, now_ms: int) -> Record:
-        return checkpoint.record(self._topic, self._core.config.name, now_ms)
-
-    def ack_record(self, checkpoint: PopCheckpoint, offsets: Sequence[int], now_ms: int) -> Record:
-        return checkpoint.ack_record(self._topic, self._core.config.name, offsets, now_ms)
-
-    # Reading.
-
-    def has_arrived(self, now_ms: int) -> bool:
-        """Whether all is here that was due by timers until now."""
-        due_ms = self._core.timers.next_due_ms()
-        return due_ms is None or due_ms > now_ms
+    def record(self, checkpoint: PopCheckpoint, now_ms: int, done: Sequence[int] = ()) -> Record:
+        """Of a checkpoint; or that these messages of it are done."""
+        return checkpoint.record(self._topic, self._core.config.name, now_ms, done)
 
     def _note(self, stored: Stored) -> None:
         """Carry out what a record says."""
+        store, offsets = self._core.store, self._core.offsets
         try:
             found = read(stored.raw_properties, stored.body, stored.queue_id, stored.physical)
         except ProtocolError:
             self._observe(RecordDamaged(self._topic, stored.queue_id, stored.queue_offset, stored.physical))
             return
         if isinstance(found, PopCheckpoint):
-            if self._is_of_present_queue(found):
-                self._put(found)
-                if self._counted <= found.physical < self._core.store.recovered_end:
-                    self._count(found)
+            place, end = found.key.place, max(found.offsets, default=-1) + 1
+            entry = store.entry(*place[1:], end - 1)
+            if entry is None or entry[0] > found.physical:
+                return  # its messages are gone: others have their offsets, in a new topic
+            self._put(found)
+            is_counted = found.physical < self._counted or found.physical >= store.recovered_end
+            if not is_counted and end > (offsets.committed(*place) or 0):
+                offsets.commit(*place, end)
         elif found is not None:
             self._ack(*found)
-
-    def _is_of_present_queue(self, checkpoint: PopCheckpoint) -> bool:
-        """Whether its messages are there and were stored before it; else others have their offsets, in a new topic."""
-        _, topic, queue_id = checkpoint.key.place
-        entry = self._core.store.entry(topic, queue_id, max(checkpoint.offsets, default=-1))
-        return entry is not None and entry[0] < checkpoint.physical
-
-    def _count(self, checkpoint: PopCheckpoint) -> None:
-        """The last run has handed it out after it saved its offsets."""
-        offsets, queue, end = self._core.offsets, checkpoint.key.place, max(checkpoint.offsets, default=-1) + 1
-        if end > (offsets.committed(*queue) or 0):
-            offsets.commit(*queue, end)
 
     def _put(self, checkpoint: PopCheckpoint) -> None:
         """It is in the log. A second one of the same has all acknowledgements of the first."""
@@ -213,7 +187,7 @@ class ReviveLog:
             if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
                 core.timers.schedule(self.record(checkpoint, far_ms), slot_ms(far_ms, now_ms))
             else:
-                self.append([self.record(checkpoint, now_ms)])
+                core.store.append(self.record(checkpoint, now_ms))
         return before
 
     def write_far_ones(self, now_ms: int) -> None:
@@ -226,4 +200,4 @@ class ReviveLog:
             recent = self._core.store.entry(self._topic, first.revive_queue, queue.position - FARTHEST_BACK)
             if recent is None or first.physical >= recent[0]:
                 return
-            self.append([self.record(first, now_ms)])
+            self._core.store.append(self.record(first, now_ms))

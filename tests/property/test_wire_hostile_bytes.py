@@ -73,7 +73,7 @@ SAMPLES = [
     pop.encode_acks("G", "T", "b", [Acks(Handle(0, 1, 2, 3, 0, "b", 0, 4), [4, 7])]),
     _CHECKPOINT.record("R", "b", 1).body,
     b'{"so":0,"pt":1,"it":2,"n":2147483647,"q":0,"t":"T","c":"G"}',
-    _CHECKPOINT.ack_record("R", "b", [4, 7], 1).body,
+    _CHECKPOINT.record("R", "b", 1, [4, 7]).body,
 ]
 
 

@@ -614,9 +614,9 @@ def test_what_apache_rocketmq_has_left_in_its_timers_arrives_when_it_is_due(mome
                 await one.client.send(topic, record.body, names.encode(properties).decode(), queue_id=5)
 
             await put(theirs.record(topic, "broker-a", now_ms), due_ms - 1000)
-            await put(theirs.ack_record(topic, "broker-a", [0], now_ms), due_ms)
+            await put(theirs.record(topic, "broker-a", now_ms, [0]), due_ms)
             if moment == "before":
-                await put(theirs.ack_record(topic, "broker-a", [2], now_ms), due_ms)
+                await put(theirs.record(topic, "broker-a", now_ms, [2]), due_ms)
             await broker.restart(killed=True)
             one = Member(await broker.client())
             if moment == "while":
