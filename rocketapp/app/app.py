@@ -39,6 +39,8 @@ def _mend(name: str) -> str:
     """The end of a message about a method that is not there."""
     if name == "sink":
         return ": it comes with pip install 'rocketapp[lake]'"
+    if name == "run":
+        return ": the command `rocketapp run module:app` runs it, or `async with app:` in a loop of yours"
     return did_you_mean(name, [known for known in dir(RocketApp) if not known.startswith("_")])
 
 

@@ -177,6 +177,7 @@ def test_a_method_that_no_plugin_adds_is_an_ordinary_error() -> None:
     [
         ("subcribe", ": did you mean 'subscribe'[?]$"),
         ("sink", r"pip install 'rocketapp\[lake\]'"),
+        ("run", ": the command `rocketapp run module:app` runs it"),
         ("zigzag", "adds it$"),
     ],
 )
