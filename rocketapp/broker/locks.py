@@ -113,8 +113,7 @@ class LockTable:
 
     def holds_any(self, group: str, now: float) -> bool:
         """Whether a member of the group holds an unexpired lock. Such a group consumes in order."""
-        held = self._held.get(group)
-        return held is not None and any(now - lock.since <= self._expiry for lock in held.values())
+        return any(self.owner(group, queue, now) for queue in self._held.get(group, ()))
 
     def sweep(self, now: float) -> None:
         """Remove expired locks, so that groups without members need no memory."""

@@ -114,17 +114,10 @@ class OffsetTable:
         """Groups that have committed an offset in this topic."""
         return {group for of_topic, group in self._offsets if of_topic == topic}
 
-    def delete_topic(self, topic: str) -> None:
-        """Delete all offsets of a topic."""
+    def delete(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Delete all offsets of a topic, or of a group."""
         for table in (self._offsets, self._pulled, self._resets):
-            for key in [key for key in table if key[0] == topic]:
-                del table[key]
-        self.dirty = True
-
-    def delete_group(self, group: str) -> None:
-        """Delete all offsets of a group."""
-        for table in (self._offsets, self._pulled, self._resets):
-            for key in [key for key in table if key[1] == group]:
+            for key in [key for key in table if key[0] == topic or key[1] == group]:
                 del table[key]
         self.dirty = True
 

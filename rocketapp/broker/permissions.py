@@ -13,21 +13,23 @@ import asyncio
 import contextlib
 import hmac
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NoReturn
 
 import msgspec
 
-from rocketapp.broker.needs import needs_of
 from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, ConfigError, StoreError
-from rocketapp.transport.answers import FOR_EVERYBODY, Need, Needs
+from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX
+from rocketapp.transport.answers import FOR_EVERYBODY, Need, NeedRule, Needs, on_group, on_topic
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import split_address
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
+from rocketapp.wire.requests.clients import Heartbeat
+from rocketapp.wire.requests.locks import LockBody
 from rocketapp.wire.signing import ACCESS_KEY, SIGNATURE, Keys
 
 ACCESS_FILE = "config/access.json"
@@ -259,3 +261,49 @@ def _accounts(saved: Saved) -> dict[str, _Account]:
 
 def _refuse(remark: str) -> NoReturn:
     raise BrokerError(ResponseCode.NO_PERMISSION, remark)
+
+
+# What a request needs.
+
+
+def needs_of(needs: Needs, command: Command, cluster: str) -> Iterable[Need]:
+    """All that the request needs, as the line above its processor's method says. ProtocolError: a body is not legal.
+
+    A request about a topic without a name needs the permission for the empty name, which only an entry for all gives.
+    """
+    if callable(needs):
+        yield from needs(command.body)
+        return
+    fields = command.fields or {}
+    for rule in needs or ():
+        if rule.kind == "Cluster":
+            yield Need("Cluster", cluster, rule.actions)
+            continue
+        names = [fields[name] for name in rule.fields if name in fields]
+        yield from (_need(rule, name) for name in names or ([] if rule.is_optional else [""]))
+
+
+def _need(rule: NeedRule, name: str) -> Need:
+    """Who may consume as a group may use its retry topic and its dead letters."""
+    for prefix in (RETRY_PREFIX, DLQ_PREFIX):
+        if name.startswith(prefix):
+            actions = ("Sub",) if rule.actions == ("Pub",) else rule.actions
+            return Need("Group", name.removeprefix(prefix), actions)
+    return Need(rule.kind, name, rule.actions)
+
+
+def _consume(group: str, topics: Iterable[str]) -> Iterable[Need]:
+    yield _need(on_group("Sub"), group)
+    for topic in sorted(set(topics)):
+        if not topic.startswith(RETRY_PREFIX):
+            yield _need(on_topic("Sub"), topic)
+
+
+def of_heartbeat(body: bytes) -> Iterable[Need]:
+    for consumer in Heartbeat.decode(body).consumers:
+        yield from _consume(consumer.group, (subscription.topic for subscription in consumer.subscriptions))
+
+
+def of_locks(body: bytes) -> Iterable[Need]:
+    asked = LockBody.decode(body)
+    return _consume(asked.group, (queue.topic for queue in asked.queues))

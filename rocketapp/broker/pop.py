@@ -252,9 +252,8 @@ class Pops:
                 self._ack_in_order(key, offsets)
             elif checkpoint is not None and (done := [each for each in checkpoint.left() if each in offsets]):
                 records.append(log.record(checkpoint, now_ms, done))
-        self._core.store.append_batch(
-            records, in_need=True
-        )  # refused, what is done would come again, and need more room
+        # Also where there is little room: what is done would come again, and need more.
+        self._core.store.append_batch(records, in_need=True)
 
     def _ack_in_order(self, key: Key, offsets: Sequence[int]) -> None:
         for offset in offsets:

@@ -13,7 +13,7 @@ import contextlib
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import filter_of
 from rocketapp.broker.members import GroupMember
-from rocketapp.broker.needs import of_heartbeat
+from rocketapp.broker.permissions import of_heartbeat
 from rocketapp.errors import BrokerError, ConnectionLostError, ProtocolError
 from rocketapp.model.event import Observe, SubscriptionsDiffer
 from rocketapp.transport.answers import DONE, KEYS_ARE_ENOUGH, Answer, answers, on_group

@@ -96,7 +96,7 @@ class GroupProcessor:
     async def _deleted(self, without_offsets: str | None, end: Awaitable[None]) -> bytes:
         await end
         if without_offsets is not None:
-            self._core.offsets.delete_group(without_offsets)
+            self._core.offsets.delete(group=without_offsets)
         return DONE
 
     @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)

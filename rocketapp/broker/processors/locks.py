@@ -7,7 +7,7 @@ A renewal is answered at once while the saved lock outlives its holder's trust; 
 from __future__ import annotations
 
 from rocketapp.broker.core import Core
-from rocketapp.broker.needs import of_locks
+from rocketapp.broker.permissions import of_locks
 from rocketapp.errors import StoreError
 from rocketapp.transport.answers import DONE, REFUSES, Answer, answers, response_of
 from rocketapp.transport.connection import Connection

@@ -27,8 +27,15 @@ MOST_BYTES = 262_144
 MOST_HELD, MOST_HELD_BY_ALL = 65_536, 131_072
 """Most held pulls of one connection: one for every queue that a topic can have."""
 
-_FOUND_NO_QUEUE = frozenset({ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE})
-_GO_ON = frozenset({ReadStatus.NO_MATCHED_MESSAGE, ReadStatus.MESSAGE_WAS_REMOVING})
+_CODES = {
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+}
+"""All others: the offset is moved. At offset 0 a queue that has no message yet is one to wait at."""
+_NO_QUEUE = ReadStatus.NO_MATCHED_LOGIC_QUEUE, ReadStatus.NO_MESSAGE_IN_QUEUE
+_CODES_AT_ZERO = _CODES | dict.fromkeys(_NO_QUEUE, ResponseCode.PULL_NOT_FOUND)
 
 
 class PullProcessor:
@@ -96,22 +103,23 @@ class PullProcessor:
         return wanted
 
     def _run(self, held: HeldRequest[int, PullRequest], *, may_hold: bool) -> Command | None:
-        command, request = held.command, held.request
-        core = self._core
-        moved = core.offsets.take_reset(request.group, request.topic, request.queue_id)
-        if moved is not None:
-            return self._moved(command, request, moved)
-        limit = request.max_bytes
+        core, command, request = self._core, held.command, held.request
+        limit, queue = request.max_bytes, (request.topic, request.queue_id)
+        moved = core.offsets.take_reset(request.group, *queue)
+        if moved is not None:  # the member is told where an operator has set its group
+            told = PullResponse(0, moved, core.store.min_offset(*queue), core.store.max_offset(*queue)).to_fields()
+            return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=told, remark="OFFSET_RESET")
         result = read_filtered(
             core.store,
-            (request.topic, request.queue_id),
+            queue,
             request.offset,
             max_messages=max(request.max_messages, 1),
             max_bytes=MOST_BYTES if limit is None or limit <= 0 else min(limit, MOST_BYTES),
             wanted=held.wanted,
             trusts=True,
         )
-        code = _code_of(result.status, request.offset)
+        codes = _CODES if request.offset else _CODES_AT_ZERO
+        code = codes.get(result.status, ResponseCode.PULL_OFFSET_MOVED)
         if core.copies_from is not None and code == ResponseCode.PULL_OFFSET_MOVED:
             # The master has it, or had it: a slave moves nobody.
             code, result = ResponseCode.PULL_NOT_FOUND, result._replace(next_offset=request.offset)
@@ -120,16 +128,10 @@ class PullProcessor:
         if code == ResponseCode.PULL_NOT_FOUND and may_hold and request.suspend_ms > 0:
             self._hold(held)
             return None
-        core.offsets.pulled(request.group, request.topic, request.queue_id, result.next_offset)
+        core.offsets.pulled(request.group, *queue, result.next_offset)
         core.traffic.got += result.count
         header = PullResponse(0, result.next_offset, result.min_offset, result.max_offset).to_fields()
         return Command.response(command, code, fields=header, body=result.body, remark=result.status)
-
-    def _moved(self, command: Command, request: PullRequest, offset: int) -> Command:
-        """Tell the member where an operator has set its group."""
-        store, queue = self._core.store, (request.topic, request.queue_id)
-        header = PullResponse(0, offset, store.min_offset(*queue), store.max_offset(*queue)).to_fields()
-        return Command.response(command, ResponseCode.PULL_OFFSET_MOVED, fields=header, remark="OFFSET_RESET")
 
     def _hold(self, held: HeldRequest[int, PullRequest]) -> None:
         if len(self.held) >= MOST_HELD_BY_ALL:
@@ -138,13 +140,3 @@ class PullProcessor:
             problem = f"[OVERLOAD]{MOST_HELD} pulls of this connection are held already"
             raise BrokerError(ResponseCode.SYSTEM_BUSY, problem)
         self.held.hold(held, self._loop.time() + min(held.request.suspend_ms / 1000, LONGEST))
-
-
-def _code_of(status: ReadStatus, offset: int) -> ResponseCode:
-    if status is ReadStatus.FOUND:
-        return ResponseCode.SUCCESS
-    if status is ReadStatus.OFFSET_OVERFLOW_ONE or (status in _FOUND_NO_QUEUE and offset == 0):
-        return ResponseCode.PULL_NOT_FOUND
-    if status in _GO_ON:
-        return ResponseCode.PULL_RETRY_IMMEDIATELY
-    return ResponseCode.PULL_OFFSET_MOVED

@@ -143,7 +143,7 @@ class TopicProcessor:
     async def _deleted(self, topics: list[str], end: Awaitable[None]) -> bytes:
         await end
         for topic in topics:
-            self._core.offsets.delete_topic(topic)
+            self._core.offsets.delete(topic=topic)
             self._topic_gone(topic)
         return DONE
 

@@ -37,9 +37,8 @@ class TransactionProcessor:
 
     async def check(self) -> None:
         """Ask one member of each producer group about what it has left open, some in each turn of the loop."""
-        core = self._core
-        members = core.producers
-        due = core.halves.due(core.now_ms(), lambda group: bool(members.members(group)))
+        core, members = self._core, self._core.producers.members
+        due = core.halves.due(core.now_ms(), members)
         for number, (half, record) in enumerate(due, 1):
             if number % MOST_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -52,7 +51,7 @@ class TransactionProcessor:
                 broker_name=core.config.name,
             )
             body = encode_record(record._replace(queue_offset=half.offset, physical_offset=half.physical))
-            channels = list(members.members(half.group))
+            channels = list(members(half.group))
             if not channels:
                 continue
             # In turn: one that does not know the topic leaves it to the next.

@@ -84,8 +84,8 @@ def test_a_deleted_topic_or_group_takes_its_offsets_along() -> None:
         for topic in ("orders", "stock"):
             offsets.commit(group, topic, 0, 1)
             offsets.pulled(group, topic, 0, 2)
-    offsets.delete_topic("orders")
-    offsets.delete_group("shipping")
+    offsets.delete(topic="orders")
+    offsets.delete(group="shipping")
     assert offsets.topics_of("billing") == {"stock"}
     assert offsets.groups_of("stock") == {"billing"}
     assert offsets.pulled_to("billing", "orders", 0) is None
