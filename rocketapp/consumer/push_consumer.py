@@ -29,7 +29,7 @@ from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
-from rocketapp.consumer.retry.redelivery import RawSender, Redelivery
+from rocketapp.consumer.retry.redelivery import Redelivery, SendRaw
 from rocketapp.consumer.rollout.check import SubscriptionCheck
 from rocketapp.consumer.rollout.forward import Forwarding, Taking
 from rocketapp.consumer.watch.figures import Figures, IdleReport
@@ -73,7 +73,7 @@ class PushConsumer:
         self,
         member: Member,
         *,
-        sender: RawSender,
+        send_raw: SendRaw,
         flow_control: FlowControl,
         offset_store: OffsetStore | None = None,
         journal: Journal | None = None,
@@ -82,7 +82,7 @@ class PushConsumer:
     ) -> None:
         """Puts the parts of the group together, each after those that it uses. Nothing is started.
 
-        `sender` sends retries and dead letters. `flow_control`: one for all groups of an app, which bounds the bytes
+        `send_raw` sends retries and dead letters. `flow_control`: one for all groups of an app, which bounds the bytes
         that they hold. `offset_store` keeps the offsets in place of the brokers. `journal`: one for all groups of a
         process, which notes down what it has in flight. `threads` makes those of sync handlers.
         `expected_members`: how many processes of the app join the group together (`run --workers`).
@@ -94,7 +94,7 @@ class PushConsumer:
         self._watched: list[str] = []
 
         self._commits = commits = Commits(member, offsets_of(member, offset_store))
-        self._redelivery = Redelivery(member, sender)
+        self._redelivery = Redelivery(member, send_raw)
         self._stopping = Stopping(member)
         self._check = SubscriptionCheck(member)
         callers = Callers(member, threads, journal)

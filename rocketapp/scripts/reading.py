@@ -118,7 +118,7 @@ class AsMember(Reading):
             max_inflated_bytes=settings.client.max_inflated_bytes,
         )
         flow_control = FlowControl(settings.consumer.cache_max_bytes)
-        self._consumer = PushConsumer(member, sender=producer, flow_control=flow_control)
+        self._consumer = PushConsumer(member, send_raw=producer.send_raw, flow_control=flow_control)
 
     async def start(self) -> None:
         self._is_joined = True

@@ -19,7 +19,9 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any
+
+from rocketapp.state.process_queue import ProcessQueue
 
 IsFull = Callable[[float], str | None]
 """Why a queue that holds something has to wait, at this share of a limit that is not its own; None when it need not."""
@@ -29,21 +31,6 @@ REOPEN = 0.75
 """The share of a limit below which a queue that stopped pulls again."""
 _ANSWER_TIME = 0.5
 """Seconds without an answer after which a pull counts as held by its broker, for lack of messages."""
-
-
-class Unfinished(Protocol):
-    """What is compared with the limits of a queue."""
-
-    def __len__(self) -> int: ...
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def span(self) -> int: ...
-
-    @property
-    def commit_offset(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +65,7 @@ class QueueLimits:
             found = replace(found, max_bytes=share, bytes_told=text)
         return found
 
-    def reached(self, queue: Unfinished, share: float = 1.0) -> bool:
+    def reached(self, queue: ProcessQueue[Any], share: float = 1.0) -> bool:
         """Whether the queue holds that share of one of its limits. An empty queue never does."""
         if not (count := len(queue)):
             return False
@@ -88,7 +75,7 @@ class QueueLimits:
             return True
         return self.is_full is not None and self.is_full(share) is not None
 
-    def reason(self, queue: Unfinished) -> str | None:
+    def reason(self, queue: ProcessQueue[Any]) -> str | None:
         """The limit that stopped the queue, in words; None when it holds less than a stopped queue has to reach."""
         if not self.reached(queue, REOPEN):
             return None
@@ -136,10 +123,10 @@ class QueueAccount:
 
     __slots__ = ("held", "is_at_end", "number", "queue", "reserved", "reserved_at", "topic")
 
-    def __init__(self, number: int, topic: _Topic, queue: Unfinished) -> None:
+    def __init__(self, number: int, topic: _Topic, queue: ProcessQueue[Any]) -> None:
         self.number: int = number
         self.topic: _Topic = topic
-        self.queue: Unfinished = queue
+        self.queue: ProcessQueue[Any] = queue
         self.held: int = 0
         self.reserved: int = 0
         """For the answer of the pull under way."""
@@ -169,7 +156,7 @@ class MemoryBudget:
     def __repr__(self) -> str:
         return f"<MemoryBudget {self.used} of {self.limit_bytes} bytes, {len(self._accounts)} queues>"
 
-    def open(self, topic: Hashable, queue: Unfinished, *, expected: int) -> QueueAccount:
+    def open(self, topic: Hashable, queue: ProcessQueue[Any], *, expected: int) -> QueueAccount:
         """Count this process queue. `expected`: bytes of an answer, until one of the topic has come."""
         share = self._topics.get(topic)
         if share is None:

@@ -183,7 +183,7 @@ class Member(_Client):
         )
         return PushConsumer(
             member,
-            sender=self.producer,
+            send_raw=self.producer.send_raw,
             flow_control=FlowControl(1 << 27),
             journal=self._crash_notes(),
             threads=self._threads,  # type: ignore[arg-type]

@@ -155,7 +155,7 @@ class Wiring:
         )
         return self._world.consumer(
             member=member,
-            sender=producer,
+            send_raw=producer.send_raw,
             flow_control=self._flow_control,
             offset_store=self.offset_store,
             journal=self._world.journal,

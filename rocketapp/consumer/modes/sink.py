@@ -62,36 +62,37 @@ class QueueWriter(Protocol[Taken_contra]):
         ...
 
 
-class QueueSession(Protocol):
+class QueueSession:
     """What a writer is given: its queue, and how it acknowledges. For the event loop only."""
 
-    @property
-    def subscription(self) -> Subscription:
+    def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode, delivery: WriterDelivery) -> None:
+        self._process_queue, self._member, self._context = process_queue, mode.context.member, mode.context
+        self._handler, self._delivery = mode.handler, delivery
+        self.subscription: Subscription = mode.handler.subscription
         """What was declared for the topic: its handler, tags and options."""
-        ...
-
-    @property
-    def queue(self) -> MessageQueue:
+        self.queue: MessageQueue = process_queue.message_queue
         """The queue, or the one of a topic of another name that it is read from."""
-        ...
-
-    @property
-    def call(self) -> Callable[[Any], Any]:
+        self.call: Callable[[Any], Any] = mode.handler.call
         """The handler behind its wrappers: a writer may call it, or do without. One of a sync handler blocks."""
-        ...
+
+    def __repr__(self) -> str:
+        return f"<QueueSession {self._process_queue}>"
 
     @property
     def position(self) -> int:
         """Everything below is done, or did not match the subscription: what is committed to the broker."""
-        ...
+        return self._process_queue.commit_offset
 
     async def record_at(self, offset: int) -> tuple[int, int, str] | None:
         """What the broker has there, whatever the filter says: see `QueueStart.record_at`."""
-        ...
+        return await self._member.brokers.record_at(self.queue, offset)
 
-    def done(self, messages: Sequence[Message] | Sequence[StoredRecords]) -> None:
+    def done(self, messages: Sequence[Any]) -> None:
         """These are done, as they were taken, in any order: the committed offset passes them when all below are."""
-        ...
+        if not self._process_queue.closed:
+            before = len(self._process_queue)
+            self._process_queue.finish_all(messages)
+            self._handler.stats.handled += before - len(self._process_queue)
 
     def failed(self, message: Message, error: BaseException) -> None:
         """This one failed: `error` counts as if the handler had raised it: its Policy, breaker and retries hold.
@@ -99,19 +100,23 @@ class QueueSession(Protocol):
         An outcome means what it says: a Skip is done; a Pause pauses the topic, and the message is taken again when
         that is resumed. What is retried goes to the handler, concurrently. Not for a writer that takes records.
         """
-        ...
+        redelivery, stopping = self._context.redelivery, self._context.stopping
+        acks = SentBack(self._process_queue, self._handler, redelivery, self._delivery.park, stopping)
+        acks.ended(message, error, True)
 
     def broken(self, error: BaseException) -> None:
         """Nothing can be done now: end the session. After a second the queue is read again from what is done."""
-        ...
+        self._delivery.fail(error)
 
     def blocked(self, reason: str) -> None:
         """Why the queue makes no progress, for logs and snapshots; it holds until `moving`, or the session's end."""
-        ...
+        if not self._process_queue.closed:
+            self._member.blocked.because(self.queue, reason, kind="writer", source=_SOURCE)
 
     def moving(self) -> None:
         """The reason of `blocked` is gone. Costs little when there was none."""
-        ...
+        if not self._process_queue.closed:
+            self._member.blocked.moving(self.queue, source=_SOURCE)
 
 
 NewWriter = Callable[[QueueSession], QueueWriter[Message]]
@@ -215,7 +220,7 @@ def decode_wanted(
 
 
 class WriterDelivery:
-    """Gives a writer what is not paused, and is the session that it acknowledges by (Delivery, QueueSession)."""
+    """Gives a writer what is not paused."""
 
     def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -231,9 +236,9 @@ class WriterDelivery:
         self._member.pauses.watch(self._topic, self._pauses_changed)
         self._writer: QueueWriter[Any] | None = None
         try:
-            self._writer = mode.sink.new_writer(self)
+            self._writer = mode.sink.new_writer(QueueSession(process_queue, mode, self))
         except Exception as error:
-            self.broken(error)
+            self.fail(error)
 
     def __repr__(self) -> str:
         return f"<WriterDelivery {self._process_queue}>"
@@ -296,56 +301,22 @@ class WriterDelivery:
         try:
             self._writer.take(messages)
         except Exception as error:
-            self.broken(error)
+            self.fail(error)
 
     def _tell(self, error: BaseException) -> None:
         text = f"plugin {self._mode.sink.plugin}: {type(error).__name__}: {error}"
         self._member.observe(LoopFailed(f"consuming {self.queue}", text))
 
-    # What the writer asks for and says: see QueueSession.
-
-    @property
-    def subscription(self) -> Subscription:
-        return self._handler.subscription
-
-    @property
-    def call(self) -> Callable[[Any], Any]:
-        return self._handler.call
-
-    @property
-    def position(self) -> int:
-        return self._process_queue.commit_offset
-
-    async def record_at(self, offset: int) -> tuple[int, int, str] | None:
-        return await self._member.brokers.record_at(self.queue, offset)
-
-    def done(self, messages: Sequence[Any]) -> None:
-        if not self._process_queue.closed:
-            before = len(self._process_queue)
-            self._process_queue.finish_all(messages)
-            self._handler.stats.handled += before - len(self._process_queue)
-
-    def failed(self, message: Message, error: BaseException) -> None:
-        context = self._mode.context
-        acks = SentBack(self._process_queue, self._handler, context.redelivery, self._park, context.stopping)
-        acks.ended(message, error, True)
-
-    def _park(self, message: Message, after: float) -> None:
+    def park(self, message: Message, after: float) -> None:
+        """A message that the writer has taken and that failed is parked."""
         self._parked.append(message)
         if after:
             asyncio.get_running_loop().call_later(after, self._pauses_changed)
 
-    def broken(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
+        """The writer can do nothing now, or is broken."""
         if not self.over.done():
             self._tell(error)
             self.over.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))
             # The owner looks at it when it waits the next time; reading it here marks it as seen.
             self.over.exception()
-
-    def blocked(self, reason: str) -> None:
-        if not self._process_queue.closed:
-            self._member.blocked.because(self.queue, reason, kind="writer", source=_SOURCE)
-
-    def moving(self) -> None:
-        if not self._process_queue.closed:
-            self._member.blocked.moving(self.queue, source=_SOURCE)

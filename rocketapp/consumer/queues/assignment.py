@@ -141,7 +141,7 @@ class Assignment(Owned):
             if offset is not None and moved is None:  # otherwise the next session begins where it was moved to
                 process_queue = self._mode.new_queue(self.queue, offset, next(self._member.epochs))
                 if lock is not None:
-                    process_queue.lease = lock.lease
+                    process_queue.lease = lock
                 at_rest = False  # until it is known: a lock is not given back beside a running handler
                 at_rest, correction = await self._consume(process_queue, lock)
                 if self._moved is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
+from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Commits
 from rocketapp.errors import RocketAppError
@@ -29,12 +30,12 @@ _PATIENCE = 1.0
 """Seconds without its lock, or with one that is uncertain, after which a queue is said to be blocked."""
 
 
-class Lock:
+class Lock(Lease):
     """The lock of one queue for one session."""
 
-    def __init__(self, queue: MessageQueue, lease: Lease, keeper: _Keeper) -> None:
+    def __init__(self, queue: MessageQueue, keeper: _Keeper, config: ConsumerConfig) -> None:
+        super().__init__(lasts=config.lock_lease, renew_interval=config.lock_renew_interval)
         self.queue: MessageQueue = queue
-        self.lease: Lease = lease
         self._keeper, self._loop = keeper, asyncio.get_running_loop()
         self.ask_at: float = self._loop.time()
         """The loop's time when it is asked for next."""
@@ -46,12 +47,12 @@ class Lock:
         """Done when it was refused after that, or is not wanted any more."""
 
     def __repr__(self) -> str:
-        return f"<Lock {self.queue}: {self.lease}>"
+        return f"<Lock {self.queue}: {super().__repr__()}>"
 
     async def usable(self, ended: asyncio.Future[None]) -> bool:
         """Wait until the lock is certain (again), or lost for good, or `ended` is done; whether it is certain."""
-        await until(lambda: self.lost.done() or ended.done() or self.lease.held(self._loop.time()))
-        return self.lease.held(self._loop.time())
+        await until(lambda: self.lost.done() or ended.done() or self.held(self._loop.time()))
+        return self.held(self._loop.time())
 
     def drop(self) -> None:
         """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
@@ -62,17 +63,17 @@ class Lock:
         """Ask for it no more, and let others have it now; without an answer it expires by itself."""
         await self._keeper.give_back(self)
 
-    def grant(self, sent_at: float) -> None:
+    def granted(self, sent_at: float) -> None:
         """The broker granted it, and no other member has had it meanwhile."""
-        self.lease.granted(sent_at)
-        if self.lease.held(self._loop.time()):
-            self.ask_at = self.lease.renewal()
+        super().granted(sent_at)
+        if self.held(self._loop.time()):
+            self.ask_at = self.renewal()
             if not self.gained.done():
                 self.gained.set_result(None)
 
     def lose(self) -> None:
         """It is not ours any more."""
-        self.lease.lose()
+        super().lose()
         if not self.lost.done():
             self.lost.set_result(None)
 
@@ -99,8 +100,7 @@ class Leases:
         if keeper is None:
             keeper = self._keepers[queue.broker_name] = _Keeper(queue.broker_name, self._member, self._commits)
             self._member.tasks.start(keeper.run(), f"locks of {queue.broker_name}")
-        config = self._member.config
-        lock = Lock(queue, Lease(lasts=config.lock_lease, renew_interval=config.lock_renew_interval), keeper)
+        lock = Lock(queue, keeper, self._member.config)
         keeper.want(lock)
         return lock
 
@@ -157,7 +157,7 @@ class _Keeper:
         now = self._loop.time()
         for lock in self.locks.values():
             if lock.gained.done():
-                lock.lease.suspend(now)
+                lock.suspend(now)
                 lock.problem, lock.ask_at = "the connection to its broker was lost: its lock is asked for again", now
         self._news.set()
 
@@ -208,8 +208,8 @@ class _Keeper:
     def _expire(self, now: float) -> None:
         """A lease whose time is over is uncertain: the loop was blocked, or no answer came."""
         for lock in self.locks.values():
-            if lock.gained.done() and not lock.lease.is_suspended and not lock.lease.held(now):
-                lock.lease.suspend(now)
+            if lock.gained.done() and not lock.is_suspended and not lock.held(now):
+                lock.suspend(now)
                 lock.problem, lock.ask_at = "its time was over before it could be renewed", now
 
     async def _ask(self) -> None:
@@ -230,14 +230,14 @@ class _Keeper:
             lock.ask_at = self._loop.time() + _ASK_AGAIN
             if lock.queue not in granted:
                 self._refused(lock)
-            elif not lock.lease.is_suspended:
+            elif not lock.is_suspended:
                 self._grant(lock, sent_at)
-        uncertain = [lock for lock in due if lock.queue in granted and lock.lease.is_suspended]
+        uncertain = [lock for lock in due if lock.queue in granted and lock.is_suspended]
         await asyncio.gather(*(self._resume(lock, sent_at) for lock in uncertain))
 
     def _tell(self) -> None:
         for lock in self.locks.values():
-            if not lock.lease.held(self._loop.time()):
+            if not lock.held(self._loop.time()):
                 reason = f"no lock: {lock.problem}"
                 self._member.blocked.because(lock.queue, reason, kind="lock", patience=_PATIENCE, source=_SOURCE)
 
@@ -257,5 +257,5 @@ class _Keeper:
             self._grant(lock, sent_at)
 
     def _grant(self, lock: Lock, sent_at: float) -> None:
-        lock.grant(sent_at)
+        lock.granted(sent_at)
         self._member.blocked.moving(lock.queue, source=_SOURCE)

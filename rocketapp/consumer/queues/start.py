@@ -61,7 +61,7 @@ class Starts:
     async def offset(self, queue: MessageQueue, lock: Lock | None, ended: asyncio.Future[None]) -> int | None:
         """Where the session begins; None when it does not, because the lock is lost or the queue to be given back."""
         while not ended.done() and (lock is None or await lock.usable(ended)):
-            suspensions = 0 if lock is None else lock.lease.suspensions
+            suspensions = 0 if lock is None else lock.suspensions
             asking = self._member.tasks.start(self._offset(queue), f"start of {queue}")
             try:
                 # Its broker may have to be dialled: a queue that is given back does not wait for that.
@@ -75,7 +75,7 @@ class Starts:
                 return offset
             await self._attempts.recall(queue)
             # While the lock was uncertain, or its time was over, another member may have gone on.
-            if suspensions == lock.lease.suspensions and lock.lease.held(self._now()):
+            if suspensions == lock.suspensions and lock.held(self._now()):
                 return offset
         return None
 
@@ -120,7 +120,7 @@ class Starts:
         """
         while not ended.done() and (lock is None or not lock.lost.done()):
             try:
-                if lock is None or lock.lease.held(self._now()):
+                if lock is None or lock.held(self._now()):
                     await self._commit(queue, offset)
                     return True
             except (TransportError, BrokerError) as error:

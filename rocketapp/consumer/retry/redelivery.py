@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from rocketapp.consumer.brokers import AnotherQueueError
 from rocketapp.consumer.handler import Handler
@@ -76,24 +75,8 @@ _FIRST_WAIT, _MOST_WAIT = 0.5, 10.0
 """Seconds until a message that was refused is tried again."""
 
 
-class RawSender(Protocol):
-    """Sends a message exactly as told: the producer of the app does."""
-
-    async def send_raw(
-        self,
-        topic: str,
-        body: bytes,
-        properties: Mapping[str, str],
-        *,
-        broker_name: str | None,
-        reconsume_times: int,
-        max_reconsume_times: int,
-        sys_flag: int,
-        flag: int,
-        timeout: float | None,
-    ) -> SendResult:
-        """Stored when it returns; SendRefused, SendUnknown, TransportError, BrokerError or NoRouteError otherwise."""
-        ...
+SendRaw = Callable[..., Awaitable[SendResult]]
+"""Sends a message exactly as told (`Producer.send_raw`): it is stored when that returns."""
 
 
 @dataclass(slots=True, eq=False)
@@ -126,8 +109,8 @@ class Redelivery:
 
     park: None = None
 
-    def __init__(self, member: Member, sender: RawSender) -> None:
-        self._member, self._sender = member, sender
+    def __init__(self, member: Member, send_raw: SendRaw) -> None:
+        self._member, self._send_raw = member, send_raw
         self._places: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_WIDTH))
         """By broker."""
         self._refused: Counter[MessageQueue] = Counter()
@@ -255,7 +238,7 @@ class Redelivery:
             return
         properties = self._properties(job)
         most = message.reconsume_times if job.level is None else retries
-        await self._sender.send_raw(
+        await self._send_raw(
             retry_topic(self._member.name),
             message.stored_body,
             properties,

@@ -539,7 +539,7 @@ class Member:
         self.owned = member.owned
         self.consumer = PushConsumer(
             member,
-            sender=self.producer,
+            send_raw=self.producer.send_raw,
             flow_control=self.flow_control,
             offset_store=offset_store,
             journal=journal,

@@ -167,7 +167,7 @@ async def test_after_a_lost_connection_locks_are_asked_for_again_and_used_when_n
     leases, found = await held(locks, Events())
     locks.gone = True
     leases.suspend("broker-a")
-    assert not any(lock.lease.held(asyncio.get_running_loop().time()) for lock in found)
+    assert not any(lock.held(asyncio.get_running_loop().time()) for lock in found)
     waiting = asyncio.ensure_future(found[0].usable(never()))
     await asyncio.sleep(5)
     assert not waiting.done()
@@ -200,7 +200,7 @@ async def test_a_lock_is_lost_when_another_member_committed_while_it_was_in_doub
     locks.unchanged = None  # its offset cannot be read yet
     leases.ask_now("broker-a")
     await asyncio.sleep(3)
-    assert not found[0].lost.done() and found[0].lease.is_suspended
+    assert not found[0].lost.done() and found[0].is_suspended
     locks.unchanged = False
     await eventually(lambda: all(lock.lost.done() for lock in found), 2)
     await locks.tasks.close()
@@ -212,7 +212,7 @@ async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_asked_for_befo
     assert isinstance(loop, VirtualTimeLoop)
     _, found = await held(locks, Events())
     loop.stand_still(40)
-    assert not found[0].lease.held(loop.time())
+    assert not found[0].held(loop.time())
     assert await found[0].usable(never())
     assert not found[0].lost.done()
     await locks.tasks.close()

@@ -77,7 +77,7 @@ async def test_an_offset_whose_answer_came_after_the_time_of_the_lock_is_read_ag
     reading = loop.create_task(starts.offset(QUEUES[0], lock, loop.create_future()))
     await asyncio.sleep(100.0)
     assert not reading.done()
-    lock.grant(loop.time())
+    lock.granted(loop.time())
     assert await reading == 2
 
 
