@@ -106,7 +106,7 @@ class Broker:
 
         `in_thread`: flushes and saves run in a thread, because disks can be slow.
         """
-        self._files, self._observe, self._pace = files, observe, pace
+        self._observe, self._pace = observe, pace
         loop = self._loop = asyncio.get_running_loop()
         steady = SteadyClock(clock, loop.time)
         store = MessageStore(files, config, steady, observe)
@@ -124,7 +124,7 @@ class Broker:
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, self._flusher, observe)
         self._retention = Retention(
-            store, index, files, config, clock=clock, observe=observe, run=run, first_waiting=core.first_waiting
+            store, index, config, clock=clock, observe=observe, run=run, first_waiting=core.first_waiting
         )
         self._pulls = PullProcessor(core, loop)
         self._held_pops = PopProcessor(core, self._pops, loop)
@@ -158,7 +158,7 @@ class Broker:
         self, store: MessageStore, config: BrokerConfig, clock: SteadyClock, random: Random, *, in_thread: bool
     ) -> Core:
         """The tables of an open store, loaded from their files."""
-        files, observe, monotonic = self._files, self._observe, asyncio.get_running_loop().time
+        files, observe, monotonic = store.files, self._observe, asyncio.get_running_loop().time
         saving = self._saving = Saving(files, store, config, clock=clock, observe=observe)
         is_sync = config.flush == "sync" or config.role == "sync_master"
         self._flusher = Flusher(store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
@@ -438,7 +438,7 @@ class Broker:
     def _delete(self, below: Mapping[str, float]) -> Awaitable[None]:
         """From now on nothing of these topics is stored; what is returned ends when it is gone."""
         doomed = self._core.store.begin_delete(below)
-        return self._flusher.end_delete(doomed, self._files.remove) if doomed else ended(self._core.save)
+        return self._flusher.end_delete(doomed) if doomed else ended(self._core.save)
 
     def _answer_held(self, topic: str) -> None:
         """A group was moved in this topic, or it was deleted: what is held looks again."""

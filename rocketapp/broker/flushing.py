@@ -114,7 +114,7 @@ class Flusher(DiskThread):
         self._is_again = True
         self._are_waiting.set()
 
-    async def end_delete(self, doomed: Queues, remove: Callable[[str], object]) -> None:
+    async def end_delete(self, doomed: Queues) -> None:
         """Delete what the store has forgotten, when its name is gone. The event loop waits for no disk.
 
         Raises StoreError: it stays.
@@ -130,7 +130,7 @@ class Flusher(DiskThread):
             store.keep(doomed)
             raise
         try:
-            await self.run(lambda: [remove(path) for path in paths])
+            await self.run(lambda: deque(map(store.files.remove, paths), maxlen=0))
         except OSError as error:
             raise StoreError(str(error)) from error
         finally:

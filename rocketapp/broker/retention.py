@@ -19,7 +19,7 @@ from datetime import datetime
 
 from rocketapp.broker.indexing import Run
 from rocketapp.broker.store.consume_queue import ConsumeQueue
-from rocketapp.broker.store.files import Files, directory_of
+from rocketapp.broker.store.files import directory_of
 from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import Clock
@@ -38,7 +38,6 @@ class Retention:
         self,
         store: MessageStore,
         index: KeyIndex,
-        files: Files,
         config: BrokerConfig,
         *,
         clock: Clock,
@@ -47,7 +46,7 @@ class Retention:
         first_waiting: Callable[[], float],
     ) -> None:
         """`first_waiting`: where the log has the first message that nobody could read yet."""
-        self._store, self._index, self._files, self._config, self._clock = store, index, files, config, clock
+        self._store, self._index, self._config, self._clock = store, index, config, clock
         self._observe, self._run, self._first_waiting = observe, run, first_waiting
         self._hours = _hours(config.delete_when)
         self._doomed: list[tuple[str, ConsumeQueue | None]] = []
@@ -60,7 +59,7 @@ class Retention:
 
     async def clean(self) -> None:
         """Remove what is old. Raises OSError when a file cannot be removed; the next round goes on with it."""
-        self._used = await self._run(self._files.used)
+        self._used = await self._run(self._store.files.used)
         self._warn()
         before_ms = self._before_ms()
         keep_from = self._first_waiting() if 0 < before_ms < math.inf else math.inf
@@ -101,8 +100,8 @@ class Retention:
     def _remove(self) -> None:
         while self._doomed:
             path, _ = self._doomed[0]
-            self._files.remove(path)
-            self._files.sync_directory(directory_of(path))
+            self._store.files.remove(path)
+            self._store.files.sync_directory(directory_of(path))
             del self._doomed[0]
 
 

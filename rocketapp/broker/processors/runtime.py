@@ -77,7 +77,7 @@ class RuntimeProcessor:
             "msgGetTotalTodayNow": str(core.traffic.got),
             "earliestMessageTimeStamp": str(core.store.first_stored_ms() or now_ms),
             "commitLogMinOffset": str(core.store.begin_position),
-            "commitLogDiskRatio": f"{core.store.disk_used:.2f}",
+            "commitLogDiskRatio": f"{core.store.files.used():.2f}",
             "timerEnqueueTps": "0.0",
             "timerDequeueTps": "0.0",
         }

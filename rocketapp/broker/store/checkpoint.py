@@ -44,10 +44,10 @@ class Checkpoint:
         self.queues_flushed_ms: int = 0 if is_ours else max(min(log_ms, queues_ms), 0)
         """The store time up to which Apache RocketMQ has flushed its log and its consume queues; 0 if it has not."""
 
-    def write(self, log_ms: int, queues_ms: int, flushed: int) -> None:
-        """Write the store times of the newest record in the synced log and queues, and the log's synced end."""
+    def write(self, log_ms: int, flushed: int, queues_ms: int | None = None) -> None:
+        """Write how far the log is synced, and the store times of the newest record there, and in the queues if new."""
         data = self._data
-        _TIMES.pack_into(data, 0, log_ms, queues_ms)
+        _TIMES.pack_into(data, 0, log_ms, _TIMES.unpack_from(data)[1] if queues_ms is None else queues_ms)
         _TIME.pack_into(data, _FLUSHED_AT, flushed)
         _OWN.pack_into(data, _OWN_AT, _MAGIC, flushed, log_ms)
         _CRC.pack_into(data, _CRC_AT, zlib.crc32(data[_OWN_AT:_CRC_AT]))

@@ -181,8 +181,7 @@ class ConsumeQueue:
                 low = middle + found
             else:
                 high = middle
-        self._written = self.max_offset = low
-        self.min_offset = min(self.min_offset, low)
+        self.cut(low)
         if low > self._first_file * FILE_ENTRIES:
             self.last_physical = self.entry(low - 1)[0]
 
@@ -205,16 +204,9 @@ class ConsumeQueue:
         return read_readable(self._opened.get(self._path(number)), count * ENTRY_BYTES, first * ENTRY_BYTES, b"\0")
 
     def cut(self, end: int) -> None:
-        """Remove every entry from offset `end` on, in memory and in the files."""
-        self.max_offset = end
+        """End the queue at this offset. Called after `open`; `zero_behind` follows."""
+        self._written = self.max_offset = end
         self.min_offset = min(self.min_offset, end)
-        self._first_file = min(self._first_file, end // FILE_ENTRIES)
-        if end >= self._written:
-            del self._unwritten[(end - self._written) * ENTRY_BYTES :]
-            return
-        self._unwritten.clear()
-        self._written = end
-        self.zero_behind()
 
     def zero_behind(self) -> None:
         """Remove everything after the last written entry from the files."""

@@ -79,8 +79,6 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         """Whether a sync failed. A queue that lost pages is made again at the next start, from the last hint on."""
         self.position: int = -1
         """What lies below this position of the log is durable here; -1: a hint is to be written whatever it says."""
-        self.position_ms: int = 0
-        """The store time of the last record below it, if a flush of this run has moved it."""
 
     def __repr__(self) -> str:
         return f"<ConsumeQueues: {len(self)}, to {self.position}>"
@@ -215,7 +213,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             self._round.files.update(flush.queue_files)
             self._observe(LoopFailed("consume queues", f"{len(flush.queue_files)} files cannot be opened"))
         if flush.problem is None and flush.hint is not None:
-            self.position, self.position_ms, self._flushes = flush.hint.position, flush.queues_ms, 0
+            self.position, self._flushes = flush.hint.position, 0
             self._round = None
 
     def _hint(self, end: int, last_record: int) -> Hint:
@@ -309,6 +307,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
                 newest = last
             if last.queue_offset < queue.max_offset - 1:
                 queue.cut(last.queue_offset + 1)
+                queue.zero_behind()
                 if oldest_doubt is None or last.physical < oldest_doubt.physical:
                     oldest_doubt = last
         last = oldest_doubt or newest

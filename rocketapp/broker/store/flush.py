@@ -15,10 +15,10 @@ from rocketapp.broker.store.files import File, Files
 class Flush:
     """The files to sync. `run` may be called twice; the work is done once."""
 
-    def __init__(self, files: Files, log: CommitLog, checkpoint: Checkpoint, *, log_ms: int, queues_ms: int) -> None:
+    def __init__(self, files: Files, log: CommitLog, checkpoint: Checkpoint, log_ms: int) -> None:
         self.log_end: int = log.end
         self.log_ms: int = log_ms
-        self.queues_ms: int = queues_ms
+        self.queues_ms: int | None = None
         self.log_files: list[File] = list(log.unsynced())
         self._files, self._log, self._checkpoint = files, log, checkpoint
         self._segment = log.next_segment()
@@ -61,7 +61,7 @@ class Flush:
         try:
             if self.hint is not None:
                 save_hint(self._files, self.hint)
-            self._checkpoint.write(self.log_ms, self.queues_ms, self.log_end)
+            self._checkpoint.write(self.log_ms, self.log_end, self.queues_ms)
             if self.hint is not None or len(self.log_files) > 1:
                 self._checkpoint.sync()
             if self._segment is not None:

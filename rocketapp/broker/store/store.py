@@ -60,7 +60,8 @@ class MessageStore:
 
     def __init__(self, files: Files, config: BrokerConfig, clock: Clock, observe: Observe = unobserved) -> None:
         """Open or create the store in these files, and recover it if necessary."""
-        self._files, self._clock, self._observe = files, clock, observe
+        self.files: Files = files
+        self._clock, self._observe = clock, observe
         self.problem: str | None = None
         """Why nothing is stored any more; None while the store works."""
         self._is_closed = False
@@ -91,18 +92,18 @@ class MessageStore:
         return f"<MessageStore {len(self.queues)} queues, log to {self.log.end}>"
 
     def _begin(self) -> Checkpoint:
-        abort = self._files.open(ABORT, create=True)
+        abort = self.files.open(ABORT, create=True)
         with contextlib.suppress(OSError):  # a full disk has room for the name, which says everything
             abort.truncate(0)
             abort.write(b"%d" % os.getpid(), 0)
         abort.close()
-        checkpoint = Checkpoint(self._files)
+        checkpoint = Checkpoint(self.files)
         if self.log.min_position == self.log.files_end:
-            checkpoint.write(0, 0, self.log.min_position)  # an empty log is certainly flushed
+            checkpoint.write(0, self.log.min_position, 0)  # an empty log is certainly flushed
         checkpoint.sync()
-        self._files.sync_directory("")
+        self.files.sync_directory("")
         with contextlib.suppress(OSError):
-            self._files.open(ABORT.upper()).close()
+            self.files.open(ABORT.upper()).close()
             self.ignores_case = True
         return checkpoint
 
@@ -116,10 +117,10 @@ class MessageStore:
         self.checkpoint.close()
         self.queues.close()
         if is_clean:
-            self._files.remove(ABORT)
+            self.files.remove(ABORT)
         self.log.close()
         self.problem = self.problem or "the store is closed"
-        self._files.close()
+        self.files.close()
 
     # Writing
 
@@ -287,7 +288,7 @@ class MessageStore:
     # Flushing
 
     def flush(self) -> None:
-        """Flush everything now. Waits for a flush that runs in another thread."""
+        """Flush everything now, after a flush that was begun and not ended. No other thread runs it any more."""
         if self._flush is not None:
             self._flush.run()
             self.end_flush(self._flush)
@@ -306,10 +307,9 @@ class MessageStore:
         done = self.durable_position if log_only else self.queues.position
         if self._flush is not None or self.problem is not None or done == end:
             return None
-        queues = self.queues
-        flush = Flush(self._files, self.log, self.checkpoint, log_ms=self.last_ms, queues_ms=queues.position_ms)
+        flush = Flush(self.files, self.log, self.checkpoint, self.last_ms)
         if not log_only:
-            queues.begin_flush(flush, self.last_position, everything=everything)
+            self.queues.begin_flush(flush, self.last_position, everything=everything)
         self._flush = flush
         return flush
 
@@ -452,11 +452,6 @@ class MessageStore:
         return records_of(self.log, position, limit)
 
     # Retention
-
-    @property
-    def disk_used(self) -> float:
-        """The part of the disk that is used, 0 to 1."""
-        return self._files.used()
 
     def expired(self, before_ms: float, keep_from: float = math.inf) -> int:
         """Where the log may begin: behind the segments whose messages were all stored before this time.

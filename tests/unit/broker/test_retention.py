@@ -227,7 +227,7 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
     index = KeyIndex(disk, clock.now, slots=11, items=100)
     indexing = Indexing(store, index, cast("Flusher", Flushed("disk", in_thread=False)), Events())
     retention = Retention(
-        store, index, disk, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
+        store, index, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
     )
     with contextlib.suppress(Stopped):
         asyncio.run(indexing.save())
@@ -260,9 +260,7 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a
 
     index = KeyIndex(disk, clock.now, slots=11, items=100)
     options = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
-    retention = Retention(
-        store, index, disk, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
-    )
+    retention = Retention(store, index, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf)
     with pytest.raises(OSError, match="busy"):
         asyncio.run(retention.clean())
     first = disk.names("commitlog")[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rocketapp.broker.traffic import Traffic
+from rocketapp.broker.core import Traffic
 from tests.unit.broker.memory import kept_by
 
 

@@ -9,7 +9,7 @@ from rocketapp.broker.store.files import MemoryFiles, read_whole
 def test_the_checkpoint_is_apaches_with_a_note_behind_it() -> None:
     files = MemoryFiles()
     checkpoint = Checkpoint(files)
-    checkpoint.write(1111, 999, 4096)
+    checkpoint.write(1111, 4096, 999)
     data = read_whole(files, CHECKPOINT)
     assert data is not None
     assert len(data) == 4096
@@ -22,7 +22,7 @@ def test_the_checkpoint_is_apaches_with_a_note_behind_it() -> None:
 def test_numbers_of_apache_that_we_do_not_keep_stay() -> None:
     files = MemoryFiles()
     files.open(CHECKPOINT, create=True).write(bytes(16) + (77).to_bytes(8, "big") + (88).to_bytes(8, "big"), 0)
-    Checkpoint(files).write(1, 2, 3)
+    Checkpoint(files).write(1, 3, 2)
     data = read_whole(files, CHECKPOINT)
     assert data is not None
     assert (data[23], data[31]) == (77, 88)
@@ -31,7 +31,7 @@ def test_numbers_of_apache_that_we_do_not_keep_stay() -> None:
 def test_without_a_readable_note_nothing_is_known_of_what_was_flushed() -> None:
     files = MemoryFiles()
     assert Checkpoint(files).flushed is None
-    Checkpoint(files).write(0, 0, 500)
+    Checkpoint(files).write(0, 500, 0)
     assert Checkpoint(files).flushed == 500
     for at in [*range(8), *range(256, 280)]:
         harmed = deepcopy(files)

@@ -62,22 +62,22 @@ def test_a_queue_goes_on_in_the_next_file() -> None:
     assert files.names("consumequeue/T/0") == [FIRST[-20:], SECOND[-20:]]
     put(queue, 3)
     assert listed(queue, FILE_ENTRIES - 2, 9) == list(range(FILE_ENTRIES - 2, FILE_ENTRIES + 7))
+    queue.write()
     queue.cut(FILE_ENTRIES - 1)
+    queue.zero_behind()
     assert files.names("consumequeue/T/0") == [FIRST[-20:]]
     assert files.open(FIRST).read(40, FILE_BYTES - 40) == ENTRY.pack(
         (FILE_ENTRIES - 2) * 100, 100, (FILE_ENTRIES - 2) % 7
     ) + bytes(20)
 
 
-def test_cutting_reaches_into_memory_and_files() -> None:
+def test_what_is_cut_leaves_the_file_and_the_queue_goes_on_there() -> None:
     files = MemoryFiles()
     queue = queue_of(files)
     put(queue, 10)
     queue.write()
-    put(queue, 10)
-    queue.cut(15)
-    assert (queue.max_offset, listed(queue, 10, 5)) == (15, [10, 11, 12, 13, 14])
     queue.cut(4)
+    queue.zero_behind()
     assert queue.max_offset == 4
     assert files.open(FIRST).read(100, 80) == bytes(100)
     put(queue, 2)
@@ -173,22 +173,6 @@ def test_a_removed_queue_leaves_nothing() -> None:
     queue.write()
     queue.remove()
     assert list(files.paths()) == []
-
-
-@pytest.mark.parametrize("is_written", [False, True])
-def test_a_queue_that_began_late_may_begin_again_at_0(is_written: bool) -> None:
-    files = MemoryFiles()
-    queue = queue_of(files)
-    queue.begin_at(FILE_ENTRIES + 2)
-    put(queue, 3)
-    if is_written:
-        queue.write()
-    queue.cut(0)
-    put(queue, 4)
-    queue.find_min(200)
-    assert (queue.min_offset, queue.max_offset, listed(queue, 0, 4)) == (2, 4, [0, 1, 2, 3])
-    queue.write()
-    assert files.names("consumequeue/T/0") == [FIRST[-20:]]
 
 
 def test_a_queue_drops_the_files_that_hold_only_old_entries_and_never_the_last() -> None:
