@@ -51,7 +51,7 @@ class TcpStream(asyncio.Protocol):
         return self._transport.get_write_buffer_size()
 
     def write(self, data: bytes) -> None:
-        if not self._ended:
+        if not self._transport.is_closing():  # asyncio logs what is written to a peer that has gone
             self._transport.write(data)
 
     def pause_reading(self) -> None:

@@ -84,6 +84,23 @@ async def test_a_slow_reader_pauses_the_writer_and_loses_nothing() -> None:
     await listening.close()
 
 
+async def test_the_log_says_nothing_of_what_is_written_to_a_peer_that_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listening, near, far = await pair()
+    far.stream.pause_reading()  # so that it hears of the end by its writes
+    near.stream.pause_reading()
+    far.stream.write(b"unread, so that the end is a reset")
+    await eventually(lambda: not far.stream.unsent)
+    near.stream.abort()
+    await eventually(lambda: near.reason)
+    for _ in range(20):
+        far.stream.write(b"answer")
+    await eventually(lambda: far.reason)
+    assert caplog.messages == []
+    await listening.close()
+
+
 async def test_an_address_without_a_listener_is_a_connect_error_with_address_and_reason() -> None:
     listening = await listen_tcp("127.0.0.1", 0, Recorder().accept)
     await listening.close()
