@@ -142,7 +142,7 @@ class IndexFile:
         for item, slot in enumerate(slots, first):
             before.append(newest[slot])
             newest[slot] = item
-        file.write(_rows((*columns, before)), self._item_at(first))
+        file.write(b"".join(map(_ITEM.pack, *columns, before)), self._item_at(first))
         if self._is_new:
             self._files.sync_directory(DIRECTORY)
             self._is_new = False
@@ -227,18 +227,6 @@ class IndexFile:
 
     def _item_at(self, item: int) -> int:
         return _HEADER.size + self._slots * _SLOT_BYTES + item * _ITEM.size
-
-
-def _rows(columns: Iterable[array[int]]) -> bytearray:
-    """The items that consist of these columns."""
-    rows, at = bytearray(), 0
-    for column in columns:
-        rows = rows or bytearray(len(column) * _ITEM.size)
-        data, width = _big_endian(column), column.itemsize
-        for byte in range(width):  # a column of bytes is moved in one step
-            rows[at + byte :: _ITEM.size] = data[byte::width]
-        at += width
-    return rows
 
 
 def _big_endian(numbers: array[int]) -> bytes:
