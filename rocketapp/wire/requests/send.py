@@ -48,7 +48,7 @@ _LETTERS = {
 _long_name = java_names(default_queues="defaultTopicQueueNums", born_ms="bornTimestamp")
 _LONG = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 _SHORT = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2})
-SENDS = _LONG | _SHORT
+SENDS, _BATCH = _LONG | _SHORT, int(RequestCode.SEND_BATCH_MESSAGE)
 
 
 class SendRequest(
@@ -107,16 +107,11 @@ class SendRequest(
             fields = {_LETTERS[name]: value for name, value in (fields or {}).items() if name in _LETTERS}
         elif code not in _SHORT:
             raise ProtocolError(f"code {code} is not a send")
-        elif code == RequestCode.SEND_BATCH_MESSAGE:
-            fields = {**(fields or {}), "m": "true"}
-        return cls.from_fields(fields)
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> Self:
-        """Decode the one-letter form."""
-        if not fields or "e" not in fields:  # a missing topic is found below: it has no default
+        elif not fields or "e" not in fields:  # a missing topic is found below: it has no default
             _demand(fields, "b", "e")
-        return super().from_fields(fields)
+        elif code == _BATCH:
+            fields = {**fields, "m": "true"}
+        return cls.from_fields(fields)
 
 
 def _demand(fields: Fields, *names: str) -> None:
