@@ -67,7 +67,8 @@ class Rows:
         if table is None:
             table, bad = self._decoded(batch)
         if bad and self._bad_rows == "fail":
-            raise SinkError(f"{bad[0].queue} #{bad[0].message.offset} cannot be decoded: {bad[0].problem}")
+            problem = f"{bad[0].queue} #{bad[0].message.offset} cannot be decoded: {bad[0].problem}"
+            raise SinkError(f"{problem}: bad_rows= of the sink says what else may become of it")
         transform = self._transform()
         answer = table if transform is None else transformed(transform, table)
         return Made(None if answer is None else as_tables_have(answer), bad)

@@ -181,7 +181,7 @@ async def test_a_body_of_another_shape_stops_its_sink_and_names_its_place(shop: 
         await app.publish(shop.topic, '{"id": "x"}')
         await until(lambda: bool(shop.watch.reasons()))
         (reason,) = shop.watch.reasons()
-    assert "#0 cannot be decoded: field id: Expected `int`, got `str`" in reason
+    assert "#0 cannot be decoded: field id: Expected `int`, got `str`: bad_rows= of the sink says what else" in reason
     assert shop.rows() == []
 
 
