@@ -71,6 +71,17 @@ def test_an_end_that_is_damaged_leaves_its_transaction_open_and_no_other() -> No
     store.close()
 
 
+def test_a_half_message_that_is_damaged_opens_none_behind_it_that_has_ended() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    ended_but_one(store)
+    entry = store.entry(HALF_TOPIC, 0, 50)
+    assert entry is not None
+    files.open("commitlog/" + "0" * 20).write(b"\xff", entry[0] + 88)
+    assert len(HalfMessages(store, Events(), timeout=6.0)) == 0
+    store.close()
+
+
 def test_a_commit_that_is_refused_stores_no_message_however_often_it_comes_again() -> None:
     """The disk takes every second write of the log, so that of two writes the second one is refused."""
     disk = Disk()
