@@ -110,10 +110,12 @@ class PopProcessor:
         )
 
     def _acknowledge(self, acks: list[tuple[Key, Acks]]) -> Answer:
-        self._pops.ack(acks, self._core.now_ms())
-        for key, (handle, _) in acks:
-            if handle.revive_queue == ORDERLY:  # who waits for the queue looks again
-                self._wake(key.topic, key.group, key.queue_id)
+        try:
+            self._pops.ack(acks, self._core.now_ms())
+        finally:
+            for key, (handle, _) in acks:
+                if handle.revive_queue == ORDERLY:  # who waits for the queue looks again
+                    self._wake(key.topic, key.group, key.queue_id)
         return DONE
 
     @answers(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, needs=CONSUME, slave=REFUSES, reads=AckRequest)

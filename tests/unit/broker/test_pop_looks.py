@@ -7,10 +7,12 @@ import asyncio
 import pytest
 
 from rocketapp.broker import request_dispatch
+from rocketapp.model.pulled import Acks
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
-from rocketapp.wire.requests.pop import PopRequest
+from rocketapp.wire.requests.pop import PopRequest, encode_acks
 from tests.unit.broker.asking import Client, running
+from tests.unit.broker.test_pop import member, popped
 from tests.unit.broker.test_retention import KEPT, OPTIONS, fill
 from tests.unit.scripted import in_virtual_time
 
@@ -57,6 +59,22 @@ async def test_who_wants_to_be_told_of_a_queue_in_order_is_told_when_it_is_free(
         told = await other.ask(RequestCode.NOTIFICATION, question)
         assert told.fields == {"hasMsg": "true", "pollingFull": "false"}
         assert 2 <= broker.loop.time() - began < 3
+
+
+@in_virtual_time
+async def test_a_queue_is_free_in_order_though_another_acknowledgement_of_the_batch_is_illegal() -> None:
+    async with running() as broker:
+        one = await member(broker)
+        for queue_id in (0, 0, 1, 1):
+            await one.client.send("orders", queue_id=queue_id)
+        first, second = [(await one.pop(max_messages=1, order=True, queue_id=at))[0].handle for at in (0, 1)]
+        waiting = one.ask(order=True, poll=60.0, queue_id=0)
+        await asyncio.sleep(0.1)
+        body = encode_acks("billing", "orders", "broker-a", [Acks(first, [0]), Acks(second, [1])])
+        answer = await one.client.ask(RequestCode.BATCH_ACK_MESSAGE, {}, body)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        await asyncio.sleep(0.1)
+        assert [each.handle.offset for each in popped(waiting.result())] == [1]
 
 
 @in_virtual_time
