@@ -29,7 +29,7 @@ class OffsetTable:
         """`log_end`: where the log ends that the offsets describe; None at a slave, whose offsets are its master's."""
         self._log_end = log_end
         self.position: int | None = None
-        """Where the log ended that the loaded offsets describe; None if that is not known."""
+        """Where the log ended that the loaded offsets describe; 0 if that is not known; None: Apache RocketMQ's."""
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
         self._pulled: dict[tuple[str, str], dict[int, int]] = {}
         self._resets: dict[tuple[str, str], dict[int, int]] = {}
@@ -50,7 +50,7 @@ class OffsetTable:
         if not self.is_known:
             return
         if self._log_end is None:
-            self.position = None  # of a part of them
+            self.position = 0  # of a part of them
         if self._resets and queue_id in self._resets.get((topic, group), ()):
             return
         self._store(group, topic, queue_id, offset)
@@ -138,7 +138,7 @@ class OffsetTable:
         self.dirty = False
         position = self.position if self._log_end is None else self._log_end()
         copies, version = {key: dict(queues) for key, queues in self._offsets.items()}, self._version.to_json()
-        return lambda: _form(copies, version) | ({} if position is None else {"logPosition": position})
+        return lambda: _form(copies, version) | ({} if position is None else {"logPosition": position or None})
 
     def to_json(self) -> dict[str, Any]:
         """As it is saved in consumerOffset.json."""
@@ -155,7 +155,7 @@ class OffsetTable:
             offsets[topic, group] = queues
         self._offsets = offsets
         position = saved.get("logPosition")
-        self.position = position if is_whole(position) else None
+        self.position = position if is_whole(position) else 0 if "logPosition" in saved else None
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
         self.dirty, self.is_known = False, True
 

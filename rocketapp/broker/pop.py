@@ -14,7 +14,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from rocketapp.broker.core import Core
+from rocketapp.broker.core import Core, Host
 from rocketapp.broker.filtering import Filter, read_filtered
 from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Key, Place, PopCheckpoint
 from rocketapp.broker.pop_log import ReviveLog
@@ -23,7 +23,7 @@ from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
-from rocketapp.wire.layout import Record, decode_record, encode_record
+from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
 from rocketapp.wire.requests.pop import (
     FROM_LAST,
     OF_RETRY,
@@ -36,6 +36,7 @@ from rocketapp.wire.requests.pop import (
 )
 from rocketapp.wire.requests.pop import pop_retry_topic as retry_topic_of
 
+_IPV6 = BORN_IPV6 | STORE_IPV6
 MOST_IN_FLIGHT = 10_000
 """Messages of one queue that a group may have in flight (Java: popInflightMessageThreshold)."""
 MOST_CHECKPOINTS = 262_144
@@ -320,7 +321,9 @@ class Pops:
         if core.topics.get(topic) is None or core.groups.get(group) is None:
             return again
         retry = topic if is_retry_topic(topic) else retry_topic_of(group, topic, OF_RETRY)
-        core.ensure_topic(retry, 1)
+        if core.offsets.committed(group, core.ensure_topic(retry, 1).name, 0) is None:
+            core.offsets.commit(group, retry, 0, core.store.min_offset(retry, 0))  # so that they count as backlog
+        here = Host.of(core.address)
         for offset in checkpoint.left():
             data = core.store.message(topic, queue_id, offset)
             if data is None:
@@ -335,6 +338,11 @@ class Pops:
                     topic=retry if has_room else core.ensure_topic(dlq_topic(group), 1).name,
                     queue_id=0,
                     raw_properties=raw,
+                    sys_flag=record.sys_flag & ~_IPV6 | _IPV6 * here.is_ipv6,
+                    born_host=here.raw,
+                    born_port=here.port,
+                    store_host=here.raw,
+                    store_port=here.port,
                     reconsume_times=record.reconsume_times + (not checkpoint.suspend),
                 )
             )

@@ -59,10 +59,11 @@ class ReviveLog:
         # OrderedDict because most leave near the front: a plain dict steps over its deleted slots.
         self.open: OrderedDict[Key, PopCheckpoint] = OrderedDict()
         """Every checkpoint of which a message is not acknowledged, in the order of their records in the log."""
-        self._counted = core.offsets.position or 0
-        """The offsets that were saved count the checkpoints up to here."""
         store, topic, queues = core.store, self._topic, range(REVIVE_QUEUES)
         done = [core.offsets.committed(REVIVE_GROUP, topic, queue) for queue in queues]
+        is_theirs = core.offsets.position is None and done != [None] * REVIVE_QUEUES
+        self._counted = store.recovered_end if is_theirs else core.offsets.position or 0
+        """The offsets that were saved count the checkpoints up to here; those that Apache RocketMQ has saved, all."""
         begins = [0 if last is None else last + 1 for last in done]
         self._queues = [QueueFollower(store, topic, queue, begins[queue], self._note) for queue in queues]
         for follower in self._queues:

@@ -98,8 +98,7 @@ class Saving:
             missing = f"{self._others[0][0].place} is missing although the store has messages"
             self._observe(LoopFailed("offsets", f"{missing}: consumer groups begin anew"))
         for described in (offsets, self.order):
-            end = math.inf if described.position is None else described.position
-            described.clamp(partial(store.offset_before, end))
+            described.clamp(partial(store.offset_before, described.position or math.inf))
 
     def names_to_save(self, *, whole: bool = False) -> list[Callable[[], None]]:
         """What writes the present topics and groups, in any thread; nothing if they have not changed.

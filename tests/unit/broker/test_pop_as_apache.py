@@ -1,0 +1,62 @@
+"""What Apache RocketMQ and its tools see of popped messages, and what it leaves of them when its store comes here."""
+
+from __future__ import annotations
+
+import asyncio
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+from rocketapp.broker.pop_checkpoints import REVIVE_GROUP, revive_topic
+from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, decode, encode
+from rocketapp.broker.store.files import MemoryFiles, read_whole, replace_whole
+from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.layout import decode_record
+from tests.unit.broker.asking import running
+from tests.unit.broker.test_pop import INVISIBLE, Member, member, texts
+from tests.unit.scripted import in_virtual_time
+
+
+def written_by_apache(files: MemoryFiles, offsets: dict[str, dict[str, int]]) -> None:
+    """Offsets of groups, and that its revive queues are read to their beginning: not where the log ended."""
+    read: dict[str, Any] = {f"{revive_topic('DefaultCluster')}@{REVIVE_GROUP}": {str(queue): -1 for queue in range(8)}}
+    table = decode(read_whole(files, CONSUMER_OFFSETS) or b"")
+    replace_whole(files, CONSUMER_OFFSETS, encode({"dataVersion": table["dataVersion"], "offsetTable": read | offsets}))
+
+
+@in_virtual_time
+async def test_a_reset_in_apache_rocketmq_is_not_undone_by_what_was_popped_before() -> None:
+    async with running() as broker:
+        one = await member(broker)
+        for body in b"ab":
+            await one.client.send("orders", bytes([body]), queue_id=0)
+        a, _ = await one.pop()
+        await one.ack(a)
+        await asyncio.sleep(6)  # offsets are saved every 5 s
+        files = deepcopy(broker.files)
+        written_by_apache(files, {"orders@billing": {"0": 0}})
+    async with running(files) as broker:
+        assert texts(await Member(await broker.client()).pop()) == ["a", "b"]
+
+
+@in_virtual_time
+async def test_retries_that_nobody_has_popped_count_as_backlog() -> None:
+    async with running() as broker:
+        one = await member(broker, "a")
+        await one.pop()
+        await asyncio.sleep(INVISIBLE + 1)
+        stats = await one.client.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "billing", "topic": ""})
+        assert b'"topic":"%RETRY%billing_orders"}:{"brokerOffset":1,"consumerOffset":0' in stats.body
+
+
+@in_virtual_time
+async def test_a_retry_names_the_broker_that_stored_it_again_at_the_address_that_it_has_now() -> None:
+    async with running() as broker:
+        await (await member(broker, "a")).pop()
+        broker.config = replace(broker.config, listen="[::1]:9877")
+        await broker.restart()
+        client = await broker.client()
+        await asyncio.sleep(INVISIBLE + 1)
+        record = decode_record((await client.pull("%RETRY%billing_orders")).body)
+        here = b"\0" * 15 + b"\1", 9877
+        assert (record.born_host, record.born_port) == (record.store_host, record.store_port) == here
