@@ -135,13 +135,16 @@ class MessageStore:
         """
         log, stored_ms = self.log, max(int(self._clock.now() * 1000), self.last_ms)
         start, position, limit = log.end, log.end, log.limit
+        problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
         offsets: dict[ConsumeQueue, int] = {}
         done: list[Stored] = []
         unwritten: list[bytes] = []
         try:
             for record in records:
-                topic, body, raw, queue_id, _, _, _, sys_flag, *_ = record
-                queue = self._queue_for(topic, queue_id, raw, in_need)
+                topic, body, raw, queue_id, _, _, _, sys_flag = record[:8]
+                if problem is not None or 0 in raw:
+                    raise StoreError(problem or "a property holds a NUL character")
+                queue = self.queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
                 offset = 0
                 if not sys_flag & TRANSACTION_PREPARED:
                     offset = offsets.get(queue, queue.max_offset)
@@ -250,22 +253,14 @@ class MessageStore:
         for follow in self.followers:
             follow(records)
 
-    def _queue_for(self, topic: str, queue_id: int, raw_properties: bytes, in_need: bool) -> ConsumeQueue:
-        """The queue of a record. Raises StoreError when the record may not be stored."""
-        problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
-        if problem is not None:
-            raise StoreError(problem)
-        if 0 in raw_properties:
-            raise StoreError("a property holds a NUL character")
-        queue = self.queues.get((topic, queue_id))
-        if queue is None:
-            problem = topic_problem(topic)
-            if topic in self._deleting:
-                problem = f"topic {topic} is being deleted"
-            if problem is not None or queue_id < 0:
-                raise StoreError(problem or f"queue id {queue_id} is negative")
-            queue = self.queues.ensure(topic, queue_id)
-        return queue
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """The queue of the first record for it. Raises StoreError when that may not be stored."""
+        problem = topic_problem(topic)
+        if topic in self._deleting:
+            problem = f"topic {topic} is being deleted"
+        if problem is not None or queue_id < 0:
+            raise StoreError(problem or f"queue id {queue_id} is negative")
+        return self.queues.ensure(topic, queue_id)
 
     def _take_back(self, start: int, error: Exception) -> None:
         """Remove the part of a batch that was written before the rest failed."""
