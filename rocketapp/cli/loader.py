@@ -48,6 +48,8 @@ def put_current_directory_on_path() -> None:
     here = str(Path.cwd())
     if hiding := hiding_files(sys.modules):
         raise CommandError(hiding)
+    if Path("rocketapp.py").is_file():
+        raise CommandError("rocketapp.py hides rocketapp itself: rename it")
     if here not in sys.path:
         sys.path.insert(0, here)
 
