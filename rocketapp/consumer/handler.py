@@ -15,10 +15,6 @@ from rocketapp.model.subscription import POPPED, HandlerKind, Start, Subscriptio
 from rocketapp.wire.record import Message
 
 
-def _the_handler(_error: BaseException) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
 class Handler:
     """One function behind its whole chain of wrappers, and what was declared for it.
@@ -34,7 +30,7 @@ class Handler:
     call: Callable[[Any], Any]
     stats: HandlerStats = field(default_factory=HandlerStats, compare=False, repr=False)
     """What became of this handler's messages."""
-    owner_of: Callable[[BaseException], str] = field(default=_the_handler, compare=False, repr=False)
+    owner_of: Callable[[BaseException], str] = field(default=lambda _: "", compare=False, repr=False)
     """The plugin whose wrapper raised this; empty for the handler's own exceptions."""
 
     decisions: Decisions | None = field(default=None, compare=False, repr=False)
@@ -45,16 +41,13 @@ class Handler:
 
     def __post_init__(self) -> None:
         if self.subscription.batch is not None:
-            object.__setattr__(self, "call", _with_own_list(self.call))
+            # The handler may change its list; the engine acknowledges the batch as it was.
+            call = self.call
+            object.__setattr__(self, "call", lambda messages: call(messages.copy()))
 
     @property
     def name(self) -> str:
         return self.subscription.handler_name
-
-
-def _with_own_list(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The handler may change its list; the engine acknowledges the batch as it was."""
-    return lambda messages: call(messages.copy())
 
 
 @dataclass(frozen=True, slots=True)

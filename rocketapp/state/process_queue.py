@@ -104,10 +104,6 @@ class ProcessQueue(Generic[M]):
         """Whether the message of this offset is unfinished."""
         return offset in self._unfinished
 
-    def offsets(self) -> list[int]:
-        """The offsets of the unfinished messages, the lowest first."""
-        return list(self._unfinished)
-
     def put(self, messages: Sequence[M]) -> Sequence[M]:
         """Accept pulled messages and return the new ones: what was put before is ignored."""
         if self.closed or not messages:

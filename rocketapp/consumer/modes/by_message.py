@@ -59,8 +59,11 @@ class MessageMode(Mode):
         self.needs_lock: bool = in_order and not context.member.broadcast
         self.run_on: float | None = None if in_order else RUN_ON
         self.takers: dict[str, list[tuple[Caller, frozenset[str]]]] = {
-            one.topic: self.callers.with_tags(one.handlers if in_order else map(of_retries, one.handlers))
-            for one in topics
+            topic.topic: [
+                (self.callers.one(one if in_order else of_retries(one)), one.subscription.tags)
+                for one in topic.handlers
+            ]
+            for topic in topics
         }
         """By topic who is called, and for which tags."""
 

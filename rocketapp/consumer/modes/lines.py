@@ -119,8 +119,11 @@ class KeysOfHandler:
         """
         self._keyless, self._observe, self._subscription = keyless, member.observe, taker.handler.subscription
         order_by: Any = self._subscription.order_by
-        self._function = _key_function(order_by)
-        of_ours = self._seen if isinstance(order_by, str) else self._function
+        self._function: Callable[[Message], Hashable] = order_by
+        of_ours = self._function
+        if isinstance(order_by, str):  # as it is encoded; messages without the property share the key None
+            value_of, of_ours = reader_of(order_by), self._seen
+            self._function = lambda message: value_of(message.raw_properties)
         self.key_of: Callable[[Message], Hashable] = of_ours if taker.handler.runs_here else self._of_others
         """What tells the key of a message."""
         self.places: dict[Hashable, int] = places
@@ -162,11 +165,3 @@ def no_place(error: Exception) -> Failure:
     """Why a message whose `order_by` raised this is a dead letter."""
     text = f"{type(error).__name__}: {text_of(error, '')}"
     return Failure("OrderBy", f"order_by= failed, so that its place is not known: {text}")
-
-
-def _key_function(order_by: str | Callable[[Message], Hashable]) -> Callable[[Message], Hashable]:
-    """The key of a message, as `order_by` says; a property as it is encoded. Messages without it share the key None."""
-    if callable(order_by):
-        return order_by
-    value_of = reader_of(order_by)
-    return lambda message: value_of(message.raw_properties)

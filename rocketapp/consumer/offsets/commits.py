@@ -231,11 +231,6 @@ class Committer:
         self._look_at = 0.0
         self._news.set()
 
-    def commit_soon(self, session: Session) -> None:
-        """Do not wait for the next round with this session."""
-        self._due[session] = None
-        self._news.set()
-
     def prompt(self, session: Session) -> None:
         """Messages of an orderly queue were finished: commit soon, unless a pull takes the offset along."""
         process_queue = session.process_queue
@@ -251,7 +246,8 @@ class Committer:
     def _prompted(self, session: Session) -> None:
         session.prompted_for = inf
         if session.sent < session.prompted_offset:
-            self.commit_soon(session)
+            self._due[session] = None
+            self._news.set()
         else:
             self.prompt(session)  # a pull has taken that along: what was finished since waits for the next one
 

@@ -181,11 +181,6 @@ class PopAcks:
 
     # What is hidden for another time.
 
-    @property
-    def expects_retries(self) -> bool:
-        """Whether messages come again that this member has failed on, or may: some are in flight."""
-        return len(self.queue) > 0 or bool(self.queue.coming)
-
     async def keep_hidden(self) -> None:
         """Hide what is in flight anew, in time, until this is cancelled."""
         await self._member.repeat(self._hide_anew, self._name, _AGAIN)
@@ -196,12 +191,8 @@ class PopAcks:
         # Another member has the others, or had.
         self.queue.coming = {one: until for one, until in self.queue.coming.items() if until > now}
         for message in self.queue.due(now):
-            self._start(_Change(message, self._invisible, is_last=False))
-
-    @property
-    def _invisible(self) -> float:
-        """Seconds for which messages in flight are hidden."""
-        return self._member.limits.of(self._about.topic).pop_invisible_time
+            invisible = self._member.limits.of(self._about.topic).pop_invisible_time
+            self._start(_Change(message, invisible, is_last=False))
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
         """Hide a failed message until its retry; without one it becomes a dead letter (FailedMessages)."""

@@ -274,7 +274,8 @@ class Popper:
     def _poll(self) -> float:
         """Seconds that the broker may keep a request: an answer that comes late has half of its hidden time left."""
         most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
-        return min(most, _SHORT_POLL) if self._acks.expects_retries else most
+        # Messages come again that this member has failed on, or may: some are in flight.
+        return min(most, _SHORT_POLL) if self._queue or self._queue.coming else most
 
     async def _start(self, poll: float) -> Coming:
         """`poll`: seconds that the broker may keep the request while there is nothing."""

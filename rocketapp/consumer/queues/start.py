@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
@@ -65,7 +64,7 @@ class Starts:
             asking = self._member.tasks.start(self._offset(queue), f"start of {queue}")
             try:
                 # Its broker may have to be dialled: a queue that is given back does not wait for that.
-                await _first(asking, ended)
+                await asyncio.wait([asking, ended], return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
                     return None
                 offset: int = asking.result()
@@ -158,7 +157,3 @@ class Starts:
         if place is Edge.MAX:
             return await brokers.max_offset(queue)
         return await brokers.offset_at(queue, place / 1000)
-
-
-async def _first(*each: asyncio.Future[Any]) -> None:
-    await asyncio.wait(each, return_when=asyncio.FIRST_COMPLETED)

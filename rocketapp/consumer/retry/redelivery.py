@@ -175,7 +175,9 @@ class Redelivery:
                 first, at_once = after_failure(
                     path, problem, first=job.path, has_locks=self._member.has_locks, unclear_for=unclear_for
                 )
-                self._turn_dead(job, first, error)
+                if first is Path.DEAD_COPY and job.level is not None:  # said once
+                    job.level, job.failure = None, not_taken_back(job.failure, _text(error))
+                    self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
                 job.path = first
                 if at_once is not None:
                     path = at_once
@@ -193,12 +195,6 @@ class Redelivery:
         if not job.queue.closed:
             text = f"{count} failed message{' waits' if count == 1 else 's wait'} to be sent back: {problem}"
             self._member.blocked.because(queue, text, kind="send back", patience=_LONG, source=_SOURCE)
-
-    def _turn_dead(self, job: _Job, first: Path, error: Exception) -> None:
-        """Say so, once, when a message that was to be retried goes to the dead letters instead."""
-        if first is Path.DEAD_COPY and job.level is not None:
-            job.level, job.failure = None, not_taken_back(job.failure, _text(error))
-            self._tell(job, f"{_text(error)}; no retry is possible, so it goes to the dead letters")
 
     def _tell(self, job: _Job, problem: str) -> None:
         message = job.message

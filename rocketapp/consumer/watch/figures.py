@@ -305,7 +305,7 @@ class Figures:
             return QueueInfo(self._commits.confirmed(queue) or 0, is_given_back=owned.is_ending)
         is_locked = process_queue.lease.state(self._now()) == "held"
         in_flight = sorted(running.get(queue, ()))
-        cached = [offset for offset in process_queue.offsets() if offset not in in_flight]
+        cached = [one.offset for one in process_queue.unfinished() if one.offset not in in_flight]
         progress = self._progress.get(queue)
         return QueueInfo(
             process_queue.commit_offset,

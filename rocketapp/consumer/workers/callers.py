@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from rocketapp.consumer.handler import Handler
@@ -34,10 +34,6 @@ class Callers:
 
     def __repr__(self) -> str:
         return f"<Callers: {list(self._of.values())}>"
-
-    def with_tags(self, handlers: Iterable[Handler]) -> list[tuple[Caller, frozenset[str]]]:
-        """What calls each of these handlers of a topic, and for which tags."""
-        return [(self.one(each), each.subscription.tags) for each in handlers]
 
     def one(self, handler: Handler) -> Caller:
         """What calls this handler."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Any
 
-from rocketapp.consumer.handler import Handler, first_of, last_of, messages_of
+from rocketapp.consumer.handler import Handler, first_of, messages_of
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.model.subscription import Subscription
@@ -176,8 +176,9 @@ class FreeRun(Run):
     def __init__(self, items: Sequence[Pair], delivery: Any, *, is_of_one: bool) -> None:
         """`delivery`: the session. `is_of_one`: it has one handler."""
         super().__init__(items, delivery)
-        if items[0][0].handler.runs_here:
+        if items[0][0].handler.runs_here and delivery.record_of is not None:
             self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
+            self._first_offset = first_of(items[0][1]).offset
         self.check: Callable[[Any], Any] | None = delivery.check
         # What has neither keys nor a check is under no lease, and is withdrawn when nothing more may start: a look at
         # the clock costs 3 % of a quick call.
@@ -186,8 +187,8 @@ class FreeRun(Run):
         self.is_of_many: bool = not is_of_one
         # Threads could not tell whose message they are about to take.
         self.is_shared: bool = is_of_one or items[0][0].handler.subscription.is_async
-        self.first_offset: int = first_of(items[0][1]).offset
-        self.last_offset: int = last_of(items[-1][1]).offset
+        last = items[-1][1]
+        self.last_offset: int = (last if isinstance(last, Message) else last[-1]).offset
         """No message above it was started from here."""
 
     def __repr__(self) -> str:
@@ -198,7 +199,7 @@ class FreeRun(Run):
         if self.record_of is None or self.notes_each:
             note.clear()
         else:
-            note.write(self.record_of(self.first_offset, self.last_offset))
+            note.write(self.record_of(self._first_offset, self.last_offset))
         return most
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:

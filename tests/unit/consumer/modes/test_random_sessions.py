@@ -168,7 +168,7 @@ async def one_session(seed: int, directory: Path) -> list[str]:
         problems.append(f"{calls.running} run when it is drained")
     if passed := [at for at in range(min(commit, pulled)) if process_queue.is_unfinished(at)]:
         problems.append(f"the commit {commit} passes {passed}")
-    left = min(process_queue.offsets(), default=pulled)
+    left = min((one.offset for one in process_queue.unfinished()), default=pulled)
     if below := [at for at in calls.done[QUEUE] if commit <= at < left]:
         problems.append(f"{below} are done and not below the commit {commit}")
     delivery.discard()
