@@ -45,7 +45,7 @@ def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **oth
     values: dict[str, Any] = {
         "member": member,
         "callers": Callers(member, others.pop("threads", Threads), others.get("journal")),
-        "redelivery": cast(Any, dead_letters),
+        "redelivery": cast(Any, dead_letters or DroppedFailures()),
         "stopping": Stopping(member),
         "attempts": FailedAttempts(member),
         "forwarding": NobodyElse(),
