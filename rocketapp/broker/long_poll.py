@@ -1,7 +1,7 @@
 """Requests that found nothing and wait for a message or for their time: pulls, pops, and who only wants to be told.
 
 The store is read and a request is held in one step of the event loop, and messages arrive in other steps. So no message
-can arrive unnoticed between "nothing found" and "held". What is woken is run again in the next turn of the loop, once
+can arrive unnoticed between "nothing found" and "held". What is woken is run again in the next turns of the loop, once
 for many messages.
 
 Every held request leaves exactly once, to be run again or with its connection. It may be held anew then.
@@ -10,6 +10,7 @@ Every held request leaves exactly once, to be run again or with its connection. 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -17,10 +18,15 @@ from typing import Generic, TypeVar
 from rocketapp.broker.filtering import Filter
 from rocketapp.transport.answers import response_of
 from rocketapp.transport.connection import Connection
+from rocketapp.transport.stream import WRITE_HIGH_BYTES
 from rocketapp.wire.command import Command
 
 LONGEST = 600.0
 """Most seconds that a request is held, also when it asks for more. Clients ask for 15 to 30."""
+
+_MOST_ANSWERED = 500
+"""Requests that are answered in one turn of the loop: one message may wake thousands. Nor is much more than
+WRITE_HIGH_BYTES read for them in one turn."""
 
 R = TypeVar("R")
 P = TypeVar("P", bound=Hashable)
@@ -57,7 +63,7 @@ class LongPoll(Generic[P, R]):
         self.by_topic: dict[str, dict[P, dict[HeldRequest[P, R], None]]] = {}
         """Those that are held, by topic and place: for others to read. It changes when one of them is woken."""
         self._by_connection: dict[Connection, dict[HeldRequest[P, R], None]] = {}
-        self._woken: list[HeldRequest[P, R]] = []
+        self._woken: deque[HeldRequest[P, R]] = deque()
         self._count = 0
         self._is_stopped = False
 
@@ -122,8 +128,11 @@ class LongPoll(Generic[P, R]):
         return True
 
     def _answer_woken(self) -> None:
-        woken, self._woken = self._woken, []
-        for held in woken:
+        """Answer the first ones, and the others in later turns."""
+        woken, self._woken = self._woken, deque()
+        left, size = max(len(woken) - _MOST_ANSWERED, 0), 0
+        while len(woken) > left and size < WRITE_HIGH_BYTES:
+            held = woken.popleft()
             if held.connection.is_closed or self._is_stopped:
                 continue
             try:
@@ -131,4 +140,8 @@ class LongPoll(Generic[P, R]):
             except Exception as error:  # in one of them must not affect the others
                 response = response_of(held.command, error)
             if response is not None:
+                size += len(response.body)
                 held.connection.reply(response)
+        if woken and not self._woken:
+            self._loop.call_soon(self._answer_woken)
+        self._woken.extendleft(reversed(woken))

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,13 +33,14 @@ class Polls:
         self.loop = asyncio.get_running_loop()
         self.poll: LongPoll[int, str] = LongPoll(self.loop, self._run)
         self.run: list[str] = []
+        self.body = b""
         self.of = {name: connection() for name in ("mine", "other")}
 
     def _run(self, held: Waiting) -> Command | None:
         self.run.append(held.request)
         if held.request == "broken":
             raise BrokerError(29, "no such thing")
-        return Command.response(held.command, 0)
+        return Command.response(held.command, 0, body=self.body)
 
     def hold(
         self, name: str, *, topic: str = "orders", place: int = 0, owner: str = "mine", wait: float = 15
@@ -59,6 +61,22 @@ async def test_what_is_woken_is_run_again_once_in_the_next_turn() -> None:
     await asyncio.sleep(100)
     assert polls.run == ["first", "second"]
     assert (len(polls.poll), list(polls.poll.by_topic)) == (0, [])
+
+
+@pytest.mark.parametrize(("count", "size", "turns"), [(1_200, 0, [0, 500, 1_000]), (9, 300_000, [0, 4, 8])])
+@in_virtual_time
+async def test_others_have_their_turn_while_very_many_are_woken(count: int, size: int, turns: list[int]) -> None:
+    polls, seen = Polls(), list[int]()
+    polls.body = bytes(size)
+    names = [str(number) for number in range(count)]
+    polls.poll.wake([polls.hold(name) for name in names[:-1]])
+    while len(polls.run) < count:
+        seen.append(len(polls.run))
+        if len(seen) == 2:
+            polls.poll.wake([polls.hold(names[-1])])
+        await asyncio.sleep(0)
+    assert seen == turns
+    assert polls.run == names
 
 
 @in_virtual_time
