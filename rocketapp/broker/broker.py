@@ -57,7 +57,7 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.route import BrokerData
-from rocketapp.tasks import Tasks
+from rocketapp.tasks import Tasks, is_set_by
 from rocketapp.transport.answers import Served, table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.pool import Pool
@@ -206,7 +206,7 @@ class Broker:
             RecallProcessor(core),
             ReplyProcessor(core, sends),
             LockProcessor(core),
-            TopicProcessor(core, self.facts, self._topic_gone, self._delete_stored),
+            TopicProcessor(core, self.facts, self._topic_gone, self._delete),
             GroupProcessor(core),
             RuntimeProcessor(core, self._loop.time()),
         )
@@ -408,9 +408,7 @@ class Broker:
     async def _until_scan(self, seconds: float) -> None:
         """Wait so long, or until a message is scheduled that is due before."""
         self._scan_at = self._loop.time() + seconds
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(self._scan_at):
-                await self._scan_sooner.wait()
+        await is_set_by(self._scan_sooner, self._scan_at)
         self._scan_sooner.clear()
 
     def _next_due_ms(self) -> int | None:
@@ -431,9 +429,6 @@ class Broker:
             await end
 
         self._tasks.start(delete(self._delete(below)), "broker deletes topics")
-
-    def _delete_stored(self, topics: list[str]) -> Awaitable[None]:
-        return self._delete(dict.fromkeys(topics, math.inf))
 
     def _delete(self, below: Mapping[str, float]) -> Awaitable[None]:
         """From now on nothing of these topics is stored; what is returned ends when it is gone."""

@@ -88,7 +88,7 @@ def _check_body(command: Command) -> None:
         return
     size, limit = len(command.body), _MOST_BODY_BYTES.get(command.code, _MOST_CONTROL_BYTES)
     if size > limit:
-        raise ProtocolError(f"the body has {size} bytes, limit {limit}: name fewer topics and tags")
+        raise ProtocolError(f"the body has {size} bytes, limit {limit}: name less at once")
     try:
         msgspec.json.decode(command.body)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

@@ -77,9 +77,8 @@ class EmbeddedBroker:
         self._config, self._clock, self._random, self._observe = config, clock, random, observe
         self._memory, self._files, self._pace, self._tls = memory, files, pace, tls
         self._broker: Broker | None = None
-        self._listening: list[Listening] = []
-        self._listener: Listener | None = None
-        self._registrar: Registrar | None = None
+        self._undo = contextlib.AsyncExitStack()
+        """What ends what was started, the last first."""
         self._permissions: Permissions | None = None
         self.address: str = ""
 
@@ -110,12 +109,11 @@ class EmbeddedBroker:
         except BaseException:
             files.close()
             raise
-        self._broker = broker
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.push_async_callback(broker.stop)
             file = ConfigFile(files, "config/kvConfig.json", self._observe)
             texts = KvConfig(file.load() or {}, lambda table: broker.run(partial(file.save, table)))
             permissions = Permissions.load(ConfigFile(files, ACCESS_FILE, self._observe), self._config)
-            self._permissions = permissions
             brokers = BrokerTable(
                 broker.shown,
                 asyncio.get_running_loop().time,
@@ -123,37 +121,30 @@ class EmbeddedBroker:
                 takes_slaves=broker.master is not None,
                 takes_others=self._config.registrations,
             )
-            self._listener = self._new_listener(broker, texts, permissions, brokers)
-            self._listening = [await self._listen(listen, self._listener)]
+            listener = self._new_listener(broker, texts, permissions, brokers)
+            undo.push_async_callback(listener.close)
+            undo.callback(broker.drop_held_pulls)
+            listening = await self._listen(listen, listener)
+            undo.push_async_callback(listening.close)
             if broker.master is not None:
-                await self._listen_for_slaves(broker.master, self._listener, brokers)
-            self.address = self._announced(self._listening[0].address)
+                for_slaves = await self._listen_for_slaves(broker.master, listening.address, listener, brokers)
+                undo.push_async_callback(for_slaves.close)
+            self.address = self._announced(listening.address)
             await broker.start(self.address)
-            dial = listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp
-            new_pool = self._pools_to_others(dial)
+            new_pool = self._pools_to_others(listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp)
             if self._config.role == "slave":
                 broker.follow(new_pool())
             if self._config.name_server:
-                self._registrar = Registrar(broker, self._config, new_pool=new_pool, observe=self._observe)
-                self._registrar.start(self.address)
-        except BaseException:
-            await self._stop_listening()
-            await broker.stop()
-            raise
+                registrar = Registrar(broker, self._config, new_pool=new_pool, observe=self._observe)
+                registrar.start(self.address)
+                undo.push_async_callback(registrar.stop)
+            self._broker, self._permissions, self._undo = broker, permissions, undo.pop_all()
         return self.address
 
     async def stop(self) -> None:
         """Stop serving, save everything, release the directory. A second call does nothing."""
-        broker, self._broker = self._broker, None
-        if broker is None:
-            return
-        if self._registrar is not None:
-            await self._registrar.stop()
-        await self._stop_listening()
-        broker.drop_held_pulls()
-        if self._listener is not None:
-            await self._listener.close()
-        await broker.stop()
+        self._broker = None
+        await self._undo.aclose()
 
     @property
     def running(self) -> Broker:
@@ -189,16 +180,18 @@ class EmbeddedBroker:
             on_served=broker.settle,
         )
 
-    async def _listen_for_slaves(self, master: Master, listener: Listener, brokers: BrokerTable) -> None:
+    async def _listen_for_slaves(
+        self, master: Master, address: str, listener: Listener, brokers: BrokerTable
+    ) -> Listening:
         """A slave copies the log on one port, and asks some things on the port that is two below the broker's."""
-        host, port = split_address(self._listening[0].address)
+        host, port = split_address(address)
         if port < 3:
             raise ConfigError("broker.listen", f"slaves need the port two below {port}: choose one from 3 on")
         mend = f"slaves need it and port {port - 2}; stop what serves there, or choose other ports"
         with _serving("broker.ha_port", host, self._config.ha_port, mend):
             await master.listen(host, self._config.ha_port, brokers.is_known)
         with _serving("broker.ha_port", host, port - 2, mend):
-            self._listening.append(await listen_tcp(host, port - 2, listener.accept, server_tls_of(self._config)))
+            return await listen_tcp(host, port - 2, listener.accept, server_tls_of(self._config))
 
     def _pools_to_others(self, dial: Dial) -> partial[Pool]:
         return partial(
@@ -209,10 +202,6 @@ class EmbeddedBroker:
             random=self._random,
             access=access_of(self._config, self._tls),
         )
-
-    async def _stop_listening(self) -> None:
-        for listening in self._listening:
-            await listening.close()
 
     async def _listen(self, listen: tuple[str, int] | MemoryNetwork | None, listener: Listener) -> Listening:
         host, port = listen if isinstance(listen, tuple) else _address("broker.listen", self._config.listen)

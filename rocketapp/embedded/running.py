@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 FILE = "broker.json"
 PROBE_TIMEOUT = 2.0
 """Seconds that connecting to a broker on the same machine may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServingBroker:
+class ServingBroker(msgspec.Struct, frozen=True):
     """What the file says."""
 
     address: str
@@ -30,7 +29,7 @@ class ServingBroker:
 def write_running(directory: Path, address: str) -> None:
     """Say that this process serves the directory at this address."""
     unfinished = directory / f".{FILE}.{os.getpid()}"
-    unfinished.write_text(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+    unfinished.write_bytes(msgspec.json.encode(ServingBroker(address, os.getpid())) + b"\n")
     unfinished.replace(directory / FILE)
 
 
@@ -45,9 +44,8 @@ def remove_running(directory: Path) -> None:
 def read_running(directory: Path) -> ServingBroker | None:
     """What the file says, or None when it is missing or not readable as one."""
     try:
-        fields = json.loads((directory / FILE).read_text())
-        return ServingBroker(str(fields["address"]), int(fields["pid"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=ServingBroker)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 

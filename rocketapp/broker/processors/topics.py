@@ -7,7 +7,8 @@ CLEAN_UNUSED_TOPIC 316, GET_TOPIC_CONFIG 351 (Java: AdminBrokerProcessor).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import math
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
@@ -42,17 +43,15 @@ from rocketapp.wire.requests.statistics import TopicOffset, encode_topic_stats
 
 _PERMS = range(8)
 
-DeleteStored = Callable[[list[str]], Awaitable[None]]
-"""Deletes what is stored of topics: nothing more is stored, and what is returned ends when all is gone."""
+Delete = Callable[[Mapping[str, float]], Awaitable[None]]
+"""Deletes what is stored of topics below a position of the log; what is returned ends when it is gone."""
 
 
 class TopicProcessor:
     """Creates, changes, deletes and describes topics."""
 
-    def __init__(
-        self, core: Core, facts: BrokerFacts, topic_gone: Callable[[str], None], delete_stored: DeleteStored
-    ) -> None:
-        self._core, self._facts, self._topic_gone, self._delete_stored = core, facts, topic_gone, delete_stored
+    def __init__(self, core: Core, facts: BrokerFacts, topic_gone: Callable[[str], None], delete: Delete) -> None:
+        self._core, self._facts, self._topic_gone, self._delete = core, facts, topic_gone, delete
 
     @answers(RequestCode.UPDATE_AND_CREATE_TOPIC, needs=(on_topic("Create"),), slave=REFUSES, reads=UpdateTopicRequest)
     def update(self, request: UpdateTopicRequest) -> Answer:
@@ -117,7 +116,7 @@ class TopicProcessor:
         doomed = [each for each in (name, *retries) if core.topics.get(each) is not None or each in stored]
         for each in doomed:
             core.topics.delete(each)
-        return self._deleted(doomed, self._delete_stored(doomed))
+        return self._deleted(doomed)
 
     @answers(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, needs=READ_TOPIC, reads=TopicRequest)
     def groups_of(self, request: TopicRequest) -> Answer:
@@ -137,15 +136,20 @@ class TopicProcessor:
     @answers(RequestCode.CLEAN_UNUSED_TOPIC, needs=KEYS_ARE_ENOUGH, slave=REFUSES)
     def clean_unused(self, connection: Connection, command: Command) -> Answer:
         """Delete the queues of topics that have no configuration any more."""
-        unused = self._core.unused_topics()
-        return self._deleted(unused, self._delete_stored(unused))
+        return self._deleted(self._core.unused_topics())
 
-    async def _deleted(self, topics: list[str], end: Awaitable[None]) -> bytes:
-        await end
-        for topic in topics:
-            self._core.offsets.delete(topic=topic)
-            self._topic_gone(topic)
-        return DONE
+    def _deleted(self, topics: list[str]) -> Answer:
+        """From now on nothing of them is stored; answered when all is gone."""
+        end = self._delete(dict.fromkeys(topics, math.inf))
+
+        async def gone() -> bytes:
+            await end
+            for topic in topics:
+                self._core.offsets.delete(topic=topic)
+                self._topic_gone(topic)
+            return DONE
+
+        return gone()
 
     @answers(RequestCode.GET_TOPIC_CONFIG, needs=READ_TOPIC, reads=TopicRequest)
     def config(self, request: TopicRequest) -> Answer:

@@ -24,6 +24,7 @@ from rocketapp.broker.pop_tables import RequestModes
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError, ConnectError, ProtocolError, RocketAppError, StoreError
 from rocketapp.model.event import LoopFailed, Observe
+from rocketapp.tasks import until
 from rocketapp.transport.pool import Pool
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -39,7 +40,6 @@ _TIMEOUT = 30.0
 """Seconds that an answer may take: a master holds it back until its slaves have the log that it describes."""
 _PATIENCE = 5.0
 """Seconds within which the log has to arrive that a round describes."""
-_LOOK = 0.1
 
 
 class MasterTables:
@@ -116,13 +116,14 @@ class MasterTables:
 
     async def take_over(self) -> None:
         """One round. Raises RocketAppError; then nothing was taken over of what could not be read."""
+        core = self._core
         steps: dict[int, Callable[[bytes], None]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._request_modes,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: self._delays,
-            RequestCode.GET_TIMER_CHECK_POINT: self._timers,
+            RequestCode.GET_ALL_DELAY_OFFSET: lambda body: core.delays.take_over(_table(body)),
+            RequestCode.GET_TIMER_CHECK_POINT: lambda body: core.timers.take_over(*decode_timer_checkpoint(body)),
         }
         if self._early:
             self._early.clear()
@@ -144,8 +145,8 @@ class MasterTables:
                 problems.append(f"{RequestCode(code).name}: {type(error).__name__}: {error}")
         topics = RequestCode.GET_ALL_TOPIC_CONFIG
         if answers.get(topics) == self._known.get(topics) is not None:
-            gone = [topic for topic in self._core.unused_topics() if await self._is_deleted(topic)]
-            begun = {config.name: config.first_position for config in self._core.topics if config.first_position}
+            gone = [topic for topic in core.unused_topics() if await self._is_deleted(topic)]
+            begun = {config.name: config.first_position for config in core.topics if config.first_position}
             self._delete_below({**begun, **dict.fromkeys(gone, self._before)})
         if problems:
             raise ProtocolError("; ".join(problems))
@@ -161,12 +162,12 @@ class MasterTables:
         return False
 
     async def _arrived(self, end: int) -> None:
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
-        while self._core.store.end_position < end:
-            if asyncio.get_running_loop().time() >= deadline:
-                problem = f"they describe a log up to {end}, and ours ends at {self._core.store.end_position}"
-                raise ProtocolError(f"{problem}: not taken over yet")
-            await asyncio.sleep(_LOOK)
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await until(lambda: self._core.store.end_position >= end)
+        except TimeoutError:
+            problem = f"they describe a log up to {end}, and ours ends at {self._core.store.end_position}"
+            raise ProtocolError(f"{problem}: not taken over yet") from None
 
     def _topics(self, body: bytes) -> None:
         self._core.topics.take_over(_table(body))
@@ -207,12 +208,6 @@ class MasterTables:
         core.offsets.dirty = True
         core.halves.forget_below(core.offsets.transactions_progress()[0])
         self._revive_log.forget_done()
-
-    def _delays(self, body: bytes) -> None:
-        self._core.delays.take_over(_table(body))
-
-    def _timers(self, body: bytes) -> None:
-        self._core.timers.take_over(*decode_timer_checkpoint(body))
 
     async def _ask(self, code: int, fields: dict[str, str] | None = None) -> Command:
         """The answer of the master. Raises RocketAppError."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -38,11 +39,17 @@ async def test_a_usual_heartbeat_of_many_groups_is_taken() -> None:
 
 
 @in_virtual_time
-async def test_a_heartbeat_that_is_too_large_is_told_what_makes_it_smaller() -> None:
+async def test_a_request_that_is_too_large_is_told_what_makes_it_smaller() -> None:
     async with running() as broker:
         client = await broker.client()
         answer = await client.heartbeat("billing", *(f"a-topic-with-a-long-name-{number}" for number in range(3_000)))
-        assert (answer.remark or "").endswith("bytes, limit 262144: name fewer topics and tags")
+        assert (answer.remark or "").endswith("bytes, limit 262144: name less at once")
+        queues = json.dumps(
+            [{"topic": "orders", "brokerName": "broker-a", "queueId": number} for number in range(20_000)]
+        )
+        body = f'{{"consumerGroup":"billing","clientId":"one","mqSet":{queues}}}'.encode()
+        answer = await client.ask(RequestCode.LOCK_BATCH_MQ, {}, body)
+        assert (answer.remark or "").endswith(f"has {len(body)} bytes, limit 1048576: name less at once")
 
 
 @in_virtual_time
