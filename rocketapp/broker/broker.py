@@ -250,8 +250,8 @@ class Broker:
 
     def next_delayed(self) -> float | None:
         """When the next of the delayed or popped messages is due, in seconds since 1970; None when no message waits."""
-        due_ms = self._next_due_ms()
-        return None if due_ms is None else due_ms / 1000
+        due = (self._core.delays.next_due_ms(), self._pops.next_due_ms, self._core.timers.next_due_ms())
+        return min((due_ms / 1000 for due_ms in due if due_ms is not None), default=None)
 
     # Starting and stopping.
 
@@ -389,8 +389,8 @@ class Broker:
         """Deliver what is due: delayed messages, popped ones that come again, those of timers; until cancelled."""
         while True:
             try:
-                due_ms = self._next_due_ms()
-                wait = math.inf if due_ms is None else max(due_ms / 1000 - self._core.clock.now(), 0.0)
+                due = self.next_delayed()
+                wait = math.inf if due is None else max(due - self._core.clock.now(), 0.0)
                 await self._until_scan(min(wait, self._pace.delays))
                 try:
                     self._core.delays.deliver_due(self._core.now_ms())
@@ -410,10 +410,6 @@ class Broker:
         self._scan_at = self._loop.time() + seconds
         await is_set_by(self._scan_sooner, self._scan_at)
         self._scan_sooner.clear()
-
-    def _next_due_ms(self) -> int | None:
-        due = (self._core.delays.next_due_ms(), self._pops.next_due_ms, self._core.timers.next_due_ms())
-        return min((due_ms for due_ms in due if due_ms is not None), default=None)
 
     def _scan_in(self, seconds: float) -> None:
         """Something is due then."""

@@ -121,6 +121,12 @@ def ended(begin: Callable[[Tell], None]) -> asyncio.Future[None]:
     return end
 
 
+def check_name(problem: str | None) -> None:
+    """Raises BrokerError 29 where there is a problem with a name."""
+    if problem is not None:
+        raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+
+
 @dataclass(slots=True)
 class Core:
     """The tables of one broker."""
@@ -214,9 +220,7 @@ class Core:
         config = self.groups.get(name)
         if config is not None:
             return config
-        problem = group_problem(name)
-        if problem is not None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        check_name(group_problem(name))
         config = GroupConfig.from_json({"groupName": name})
         self.groups.put(config)
         self.save(None)
@@ -227,9 +231,7 @@ class Core:
         config = self.topics.get(topic)
         if config is not None:
             return config
-        problem = topic_problem(topic)
-        if problem is not None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        check_name(topic_problem(topic))
         return self.put_topic(TopicConfig(topic, queues, queues))
 
     def put_topic(self, config: TopicConfig) -> TopicConfig:

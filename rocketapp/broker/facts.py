@@ -147,7 +147,7 @@ class BrokerFacts:
 
     def topics(self) -> list[str]:
         """The names of all topics, sorted; those of retries, dead letters and the broker are among them."""
-        return sorted(config.name for config in self._core.topics)
+        return sorted(self._core.topics.by_name)
 
     def queues(self, topic: str) -> Iterator[QueueState]:
         """Those of a topic; none when there is no such topic."""
@@ -176,12 +176,9 @@ class BrokerFacts:
             yield Progress(topic, queue_id, committed, end, lag)
 
     def members(self, group: str) -> list[MemberState]:
-        """None where nobody consumes in this group."""
-        consumers, now = self._core.consumers.group(group), self._core.monotonic()
-        return [
-            MemberState(one.client_id, one.address, one.language, now - one.heard)
-            for one in (consumers.members.values() if consumers is not None else ())
-        ]
+        """None of them where nobody consumes in this group."""
+        members, now = self._core.consumers.members(group).values(), self._core.monotonic()
+        return [MemberState(one.client_id, one.address, one.language, now - one.heard) for one in members]
 
     def subscriptions(self, group: str) -> list[tuple[str, str]]:
         """Topics and the expressions that choose from them, as the last heartbeat of any member said."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import zlib
 from functools import partial
 
 import msgspec
@@ -117,7 +118,8 @@ class Registrar(PoolOwner):
         if self._rendered[0] != version:
             self._rendered = version, encode_topics(self._broker.topic_table.to_json())
         body, us = self._rendered[1], self._us()
-        request = Registration.of(us, ha_address=self._broker.ha_address, body=body)
+        ha_address, crc = self._broker.ha_address, zlib.crc32(body) & 0x7FFFFFFF
+        request = Registration(**msgspec.structs.asdict(us), ha_address=ha_address, compressed=False, body_crc32=crc)
         told = await ask(connection, Command(RequestCode.REGISTER_BROKER, request.to_fields(), body), _TIMEOUT)
         if us.broker_id != MASTER_ID:
             self._broker.master_is(Registered.from_fields(told.fields).master_address)

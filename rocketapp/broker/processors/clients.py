@@ -58,14 +58,11 @@ class ClientProcessor:
             before = group.difference if group is not None else ""
             if core.consumers.consumes(connection, member, data) and config.notify_enable:
                 self._notify(data.group)
-            self._tell_difference(data.group, before)
+            group = core.consumers.group(data.group)
+            # In a broadcast group each member gets what it subscribes to.
+            if group is not None and not group.is_broadcasting and group.difference not in ("", before):
+                self._observe(SubscriptionsDiffer(data.group, group.difference))
         return DONE
-
-    def _tell_difference(self, name: str, before: str) -> None:
-        group = self._core.consumers.group(name)
-        # In a broadcast group each member gets what it subscribes to.
-        if group is not None and not group.is_broadcasting and group.difference not in ("", before):
-            self._observe(SubscriptionsDiffer(name, group.difference))
 
     @answers(RequestCode.UNREGISTER_CLIENT, needs=(on_group("Sub", optional=True),))
     def unregister(self, connection: Connection, command: Command) -> Answer:

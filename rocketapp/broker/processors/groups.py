@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 
 import msgspec
 
-from rocketapp.broker.core import Core, ended
+from rocketapp.broker.core import Core, check_name, ended
 from rocketapp.broker.groups import GroupConfig
 from rocketapp.broker.members import GroupMember
 from rocketapp.errors import BrokerError, TransportError
@@ -67,9 +67,7 @@ class GroupProcessor:
             config = GroupConfig.from_json(lenient_json.loads_shallow(command.body))
         except ValueError as error:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, str(error)) from None
-        problem = group_problem(config.name)
-        if problem is not None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        check_name(group_problem(config.name))
         self._core.groups.put(config)
         self._core.save(None)
         return DONE
@@ -191,8 +189,7 @@ class GroupProcessor:
 
     async def _answer_of(self, name: str, client_id: str, command: Command, question: Command) -> Command:
         """The response to a command: what this member answers to the question."""
-        group = self._core.consumers.group(name)
-        members = group.members.items() if group is not None else ()
+        members = self._core.consumers.members(name).items()
         channel = next((channel for channel, member in members if member.client_id == client_id), None)
         if channel is None:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"The Consumer <{name}> <{client_id}> not online")

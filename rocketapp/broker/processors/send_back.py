@@ -58,12 +58,9 @@ class SendBackProcessor:
 
     def _message_at(self, physical_offset: int) -> Record:
         data = self._core.store.record_at(physical_offset)
-        try:
-            if data is not None:
-                return decode_record(data)
-        except ProtocolError:
-            pass
-        raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+        if data is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
+        return decode_record(data)
 
     @staticmethod
     def _level(command: Command, request: SendBackRequest, group: GroupConfig, message: Record) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from rocketapp.broker.core import Core
+from rocketapp.broker.core import Core, check_name
 from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
@@ -70,8 +70,7 @@ class TopicProcessor:
             problem = f"a topic has 0 to {MOST_QUEUES} queues to read and to write"
         if problem is None and config.perm not in _PERMS:
             problem = f"perm {config.perm} is illegal: 2 is write, 4 is read, 6 is both"
-        if problem is not None:
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, problem)
+        check_name(problem)
 
     def _check_shrinking(self, config: TopicConfig) -> None:
         """Refuse to take away a queue with messages that a group has yet to read: nobody would read them any more."""

@@ -6,9 +6,8 @@ RegisterBrokerBody, RegisterBrokerResponseHeader, UnRegisterBrokerRequestHeader,
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
@@ -41,14 +40,6 @@ class Registration(
     compressed: bool
     body_crc32: Int32
 
-    @classmethod
-    def of(cls, broker: BrokerRequest, *, ha_address: str, body: bytes) -> Registration:
-        us = broker.cluster_name, broker.broker_name, broker.broker_id, broker.address
-        return cls(*us, ha_address, False, zlib.crc32(body) & 0x7FFFFFFF)
-
-
-_Number = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
-
 
 class TopicQueues(
     msgspec.Struct,
@@ -58,10 +49,10 @@ class TopicQueues(
 ):
     """What routes say of a topic; a member that is missing has Java's default."""
 
-    read_queues: _Number = 16
-    write_queues: _Number = 16
-    perm: _Number = PERM_READ | PERM_WRITE
-    sys_flag: _Number = 0
+    read_queues: Int32 = 16
+    write_queues: Int32 = 16
+    perm: Int32 = PERM_READ | PERM_WRITE
+    sys_flag: Int32 = 0
 
 
 class _Wrapper(msgspec.Struct, rename="camel"):
