@@ -72,6 +72,12 @@ class Traffic:
         return (count - then[column]) / (now - then[0])
 
 
+def ip_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """An IP address as a number, of version 4 where it is mapped into one of 6. Raises ValueError for a name."""
+    ip = ipaddress.ip_address(host.partition("%")[0])
+    return getattr(ip, "ipv4_mapped", None) or ip
+
+
 @dataclass(frozen=True, slots=True)
 class Host:
     """An address as records store it: 4 or 16 bytes, and a port."""
@@ -88,12 +94,9 @@ class Host:
         """The host of `ip:port`. A name instead of an IP address counts as loopback."""
         try:
             name, port = split_address(address)
-            ip = ipaddress.ip_address(name.partition("%")[0])
+            return cls(ip_of(name).packed, port)
         except ValueError:
             return cls(b"\x7f\x00\x00\x01", 0)
-        if isinstance(ip, ipaddress.IPv6Address) and ip.ipv4_mapped is not None:
-            ip = ip.ipv4_mapped
-        return cls(ip.packed, port)
 
 
 class Hosts(NamedTuple):

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 import msgspec
 
+from rocketapp.broker.core import ip_of
 from rocketapp.broker.store.config_files import ConfigFile
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.errors import BrokerError, ConfigError, StoreError
@@ -113,11 +114,10 @@ class _Grant:
         if not self._networks:
             return True
         try:
-            address = ipaddress.ip_address(ip.partition("%")[0])
+            address = ip_of(ip)
         except ValueError:
             return False
-        mapped = getattr(address, "ipv4_mapped", None)
-        return any((mapped or address) in network for network in self._networks)
+        return any(address in network for network in self._networks)
 
 
 class _Account:

@@ -118,7 +118,6 @@ class EmbeddedBroker:
                 broker.shown,
                 asyncio.get_running_loop().time,
                 ha_address=lambda: broker.ha_address,
-                takes_slaves=broker.master is not None,
                 takes_others=self._config.registrations,
             )
             listener = self._new_listener(broker, texts, permissions, brokers)

@@ -45,12 +45,14 @@ class BrokerTable:
         now: Callable[[], float],
         *,
         ha_address: Callable[[], str],
-        takes_slaves: bool,
         takes_others: bool = False,
     ) -> None:
-        """`now` in seconds, by a clock that never goes back. `ha_address`: where slaves of `own` copy the log."""
+        """`now` in seconds, by a clock that never goes back.
+
+        `ha_address`: where slaves of `own` copy the log; empty where none may.
+        """
         self._own, self._now, self._ha_address = own, now, ha_address
-        self._takes_slaves, self._takes_others = takes_slaves, takes_others
+        self._takes_others = takes_others
         self._known: dict[tuple[str, int], _Known] = {}
         """By name and id."""
 
@@ -122,7 +124,7 @@ class BrokerTable:
         is_ours = request.broker_name == own.broker_name
         if (is_ours and request.cluster_name != own.cluster) or not (self._takes_others or is_ours):
             return f"only slaves of {own.broker_name} in {own.cluster} are taken"
-        if is_ours and not self._takes_slaves:
+        if is_ours and not self._ha_address():
             return f"{own.broker_name} lets nobody copy its log"
         if is_ours and request.broker_id <= MASTER_ID:
             return f"{own.broker_name} has a master, at {own.master}: a slave's brokerId is above 0"

@@ -71,7 +71,8 @@ class AccessProcessor:
     @answers(RequestCode.AUTH_LIST_ACL, needs=SEE_CLUSTER)
     def acls(self, connection: Connection, command: Command) -> Answer:
         subject, resource = (read.text(command.fields, name, "") for name in ("subjectFilter", "resourceFilter"))
-        found = [_only(acl, resource) for acl in self.permissions.saved.acls if subject in acl.subject]
+        acls = (acl for acl in self.permissions.saved.acls if subject in acl.subject)
+        found = [_only(acl, lambda policy, entry: resource in entry.resource) for acl in acls]
         return _shown(sorted((acl for acl in found if acl.policies), key=lambda acl: acl.subject))
 
     # What is changed.
@@ -135,15 +136,10 @@ class AccessProcessor:
         acl = self._acl(subject)
         if acl is None:
             _refuse("The acl is not exist.")
-        policies = [
-            replace(each, entries=[entry for entry in each.entries if entry.resource != resource])
-            if each.policy_type == (kind or "Custom").capitalize()
-            else each
-            for each in (acl.policies if resource else ())
-        ]
-        left = [each for each in policies if each.entries]
+        kind = (kind or "Custom").capitalize()
+        left = _only(acl, lambda policy, entry: policy.policy_type != kind or entry.resource != resource)
         others = [each for each in saved.acls if each.subject != subject]
-        return replace(saved, acls=[*others, Acl(subject, left)] if left else others)
+        return replace(saved, acls=[*others, left] if left.policies and resource else others)
 
     def _user(self, name: str) -> User | None:
         return next((user for user in self.permissions.saved.users if user.username == name), None)
@@ -185,11 +181,9 @@ def _entry(given: Entry) -> Entry:
     return replace(given, actions=actions, decision=given.decision.capitalize())
 
 
-def _only(acl: Acl, resource: str) -> Acl:
-    """Its entries about resources whose name has this part."""
-    policies = [
-        replace(each, entries=[one for one in each.entries if resource in one.resource]) for each in acl.policies
-    ]
+def _only(acl: Acl, keeps: Callable[[AccessPolicy, Entry], bool]) -> Acl:
+    """What it has besides entries that are not kept."""
+    policies = [replace(each, entries=[one for one in each.entries if keeps(each, one)]) for each in acl.policies]
     return Acl(acl.subject, [each for each in policies if each.entries])
 
 

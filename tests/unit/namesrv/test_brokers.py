@@ -36,8 +36,7 @@ class Server:
         self.brokers = BrokerTable(
             lambda: shown()[0],
             asyncio.get_running_loop().time,
-            ha_address=lambda: "10.0.0.1:10912",
-            takes_slaves=takes_slaves,
+            ha_address=lambda: "10.0.0.1:10912" if takes_slaves else "",
             takes_others=takes_others,
         )
         self._dispatch = RequestDispatch(table_of(NameServer(self.brokers.shown), self.brokers), settle=None)
