@@ -182,8 +182,7 @@ class BrokerFacts:
 
     def subscriptions(self, group: str) -> list[tuple[str, str]]:
         """Topics and the expressions that choose from them, as the last heartbeat of any member said."""
-        consumers = self._core.consumers.group(group)
-        found = consumers.subscriptions.values() if consumers is not None else ()
+        found = self._core.consumers.group(group).subscriptions.values()
         return sorted((one.topic, one.expression) for one in found)
 
     def record(self, position: int) -> bytes | None:

@@ -104,8 +104,9 @@ class Groups:
     def __iter__(self) -> Iterator[Group]:
         return iter(self._groups.values())
 
-    def group(self, name: str) -> Group | None:
-        return self._groups.get(name)
+    def group(self, name: str) -> Group:
+        """A group, which has no members when it is not known."""
+        return self._groups.get(name) or Group(name)
 
     def members(self, name: str) -> Mapping[Connection, GroupMember]:
         """The members of a group, by their connections."""
@@ -114,7 +115,7 @@ class Groups:
 
     def put(self, channel: Connection, member: GroupMember, name: str) -> Group:
         """Add or renew a member of a group."""
-        group = self._groups.setdefault(name, Group(name))
+        group = self._groups[name] = self.group(name)
         group.members[channel] = member
         self._groups_of.setdefault(channel, set()).add(name)
         return group

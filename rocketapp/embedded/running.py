@@ -53,10 +53,8 @@ def is_alive(pid: int) -> bool:
     """Whether a process with this id exists."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
 
 

@@ -68,8 +68,8 @@ class AssignmentProcessor:
         self, question: AssignmentQuestion, mode: RequestMode, queues: Sequence[MessageQueue]
     ) -> Sequence[MessageQueue] | None:
         """The queues of one member; None when that cannot be told."""
-        group, strategy = self._core.consumers.group(question.group), _STRATEGIES.get(question.strategy)
-        members = [] if group is None else sorted_members(one.client_id for one in group.members.values())
+        strategy = _STRATEGIES.get(question.strategy)
+        members = sorted_members(one.client_id for one in self._core.consumers.members(question.group).values())
         if question.client_id not in members or strategy is None:
             return None
         me = members.index(question.client_id)

@@ -54,13 +54,12 @@ class ClientProcessor:
             core.producers.put(connection, self._member(connection, command, heartbeat.client_id, now), name)
         for data, config in zip(heartbeat.consumers, configs, strict=True):
             member = self._member(connection, command, heartbeat.client_id, now)
-            group = core.consumers.group(data.group)
-            before = group.difference if group is not None else ""
+            before = core.consumers.group(data.group).difference
             if core.consumers.consumes(connection, member, data) and config.notify_enable:
                 self._notify(data.group)
             group = core.consumers.group(data.group)
             # In a broadcast group each member gets what it subscribes to.
-            if group is not None and not group.is_broadcasting and group.difference not in ("", before):
+            if not group.is_broadcasting and group.difference not in ("", before):
                 self._observe(SubscriptionsDiffer(data.group, group.difference))
         return DONE
 
@@ -83,10 +82,10 @@ class ClientProcessor:
 
     @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP, needs=(on_group("Sub", "Get"),), reads=OfGroup)
     def member_list(self, request: OfGroup) -> Answer:
-        group = self._core.consumers.group(request.group)
-        if group is None:
+        members = self._core.consumers.members(request.group)
+        if not members:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {request.group}")
-        return encode_members(member.client_id for member in group.members.values())
+        return encode_members(member.client_id for member in members.values())
 
     @answers(RequestCode.CHECK_CLIENT_CONFIG, needs=KEYS_ARE_ENOUGH)
     def check_client_config(self, connection: Connection, command: Command) -> Answer:
@@ -129,7 +128,7 @@ class ClientProcessor:
 
     def _notify(self, name: str) -> None:
         group = self._core.consumers.group(name)
-        if group is None or group.is_broadcasting:
+        if group.is_broadcasting:
             return
         fields = OfGroup(name).to_fields()
         for channel in list(group.members):

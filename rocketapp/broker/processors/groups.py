@@ -100,7 +100,7 @@ class GroupProcessor:
     @answers(RequestCode.GET_CONSUMER_CONNECTION_LIST, needs=READ_GROUP, reads=ConsumerGroupRequest)
     def consumers(self, request: ConsumerGroupRequest) -> Answer:
         group = self._core.consumers.group(request.group)
-        if group is None:
+        if not group.members:
             raise BrokerError(ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{request.group}] not online")
         return ConsumerConnection(
             tuple(map(_connection, group.members.values())),
@@ -126,11 +126,9 @@ class GroupProcessor:
     def consume_stats(self, request: ConsumerGroupRequest) -> Answer:
         """The group's offsets in every queue of the topics that it consumes."""
         core = self._core
+        topics = core.offsets.topics_of(request.group) | core.consumers.group(request.group).subscriptions.keys()
         if request.topic is not None:
             topics = {request.topic}
-        else:
-            group = core.consumers.group(request.group)
-            topics = core.offsets.topics_of(request.group) | set(group.subscriptions if group is not None else ())
         offsets: dict[MessageQueue, ConsumedOffset] = {}
         for topic in sorted(topics):
             offsets |= self._consumed_of(request.group, topic)

@@ -78,7 +78,7 @@ class PullProcessor:
 
     def _filter_of_group(self, request: PullRequest, *, broadcast_enable: bool) -> Filter:
         group = self._core.consumers.group(request.group)
-        if group is None:
+        if not group.members:
             raise BrokerError(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 "the consumer's group info not exist: it has to send a heartbeat before it pulls",

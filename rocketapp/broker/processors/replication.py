@@ -58,11 +58,11 @@ class ReplicationProcessor:
 
     @answers(RequestCode.GET_TIMER_CHECK_POINT, needs=SEE_CLUSTER)
     def _timers(self, connection: Connection, command: Command) -> Answer:
-        progress = self._core.timers.progress
-        if progress is None:
-            return self._copied_to(connection, b"")
-        done = progress.done_ms, progress.first, progress.read_to
-        return self._copied_to(connection, encode_timer_checkpoint(*done, self._core.now_ms()))
+        body, progress = b"", self._core.timers.progress
+        if progress is not None:
+            done = progress.done_ms, progress.first, progress.read_to
+            body = encode_timer_checkpoint(*done, self._core.now_ms())
+        return self._copied_to(connection, body)
 
     @answers(RequestCode.GET_BROKER_HA_STATUS, needs=SEE_CLUSTER)
     def _status(self, connection: Connection, command: Command) -> Answer:

@@ -25,7 +25,7 @@ from typing import NamedTuple, NoReturn
 from rocketapp.broker.store.commit_log import Segment
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.model.event import Observe, SlaveJoined, SlaveLeft
-from rocketapp.tasks import Tasks, is_set_by, scope
+from rocketapp.tasks import Tasks, is_set_by, scope, until
 from rocketapp.transport.connection import Connection
 from rocketapp.transport.stream import is_loopback
 from rocketapp.wire.codes import RequestCode, ResponseCode
@@ -175,7 +175,6 @@ class Master:
         self._is_known: Callable[[str], bool] = lambda host: False
         self.slaves: list[Slave] = []
         """Those that are connected."""
-        self._progress = asyncio.Event()
         self._waiting: deque[_Reply] = deque()
         """In the order of positions."""
         self._timer: asyncio.TimerHandle | None = None
@@ -228,9 +227,7 @@ class Master:
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                while not self._is_confirmed(position, host):
-                    self._progress.clear()
-                    await self._progress.wait()
+                await until(lambda: self._is_confirmed(position, host))
         return self._is_confirmed(position, host)
 
     def _is_confirmed(self, position: int, host: str) -> bool:
@@ -257,7 +254,6 @@ class Master:
             self._observe(SlaveLeft(slave.host, max(slave.confirmed, 0), reason))
         finally:
             self.slaves.remove(slave)
-            self._progress.set()
 
     # Replies that wait for a slave.
 
@@ -275,7 +271,6 @@ class Master:
                 self._timer = self._loop.call_at(deadline, self._late)
 
     def _confirmed(self) -> None:
-        self._progress.set()
         replicated, waiting = self.replicated, self._waiting
         while waiting and replicated is not None and waiting[0].position <= replicated:
             reply = waiting.popleft()
