@@ -41,12 +41,7 @@ class RequestDispatch:
     ) -> None:
         """`settle` stores the sends that were served: called before anything else is. None: nobody can send."""
         self._check, self._settle = check, settle
-        self._rows: dict[int, Served] = {}
-        for table in tables:
-            for code, row in table.items():
-                if code in self._rows:
-                    raise ValueError(f"request code {int(code)} has two processors")
-                self._rows[int(code)] = row
+        self._rows = {int(code): row for table in tables for code, row in table.items()}
 
     def __repr__(self) -> str:
         return f"<RequestDispatch {len(self._rows)} request codes>"
