@@ -67,8 +67,8 @@ class Retention:
         if position > self._store.begin_position:
             queues = list(self._store.queues.values())
             for first in range(0, len(queues), _SLICE):
-                for queue in queues[first : first + _SLICE]:
-                    self._doomed += ((path, queue) for path in self._store.begin_queue(queue, position))
+                for queue in filter(self._store.queues.has, queues[first : first + _SLICE]):
+                    self._doomed += ((path, queue) for path in queue.drop_front(position))
                 await asyncio.sleep(0)
             paths = self._index.begin_at(position) + self._store.log.begin_at(position)
             self._doomed += ((path, None) for path in paths)

@@ -211,7 +211,7 @@ class CommitLog:
             start = self.files_end - self._segment_bytes
             self._put_aside(start)
             self.files_end = start
-        self.end = self.trusted_from = end
+        self.end = self.trusted_from = self._tail_start = end
         if end < self.files_end:
             start = self.segment_start(end)
             self._tail, self._tail_start = self._files.open(segment_name(start)), start
@@ -219,8 +219,6 @@ class CommitLog:
                 self._copy_aside(end)
             self._zero_from(end)
             self._tail.sync()
-        else:
-            self._tail, self._tail_start = None, end
         self._sync_from(max(synced, self.min_position), end, is_ours=is_ours)
 
     def close(self) -> None:
@@ -308,10 +306,9 @@ class CommitLog:
         self._reading.forget(segment_name(start))
         if is_unused:
             self._files.remove(segment_name(start))
-            self._files.sync_directory(DIRECTORY)
-            return
-        self._files.rename(segment_name(start), self._aside(start))
-        self._files.sync_directory(ASIDE)
+        else:
+            self._files.rename(segment_name(start), self._aside(start))
+            self._files.sync_directory(ASIDE)
         self._files.sync_directory(DIRECTORY)
 
     def _copy_aside(self, position: int) -> None:

@@ -85,6 +85,8 @@ class ConfigFile:
     def __init__(self, files: Files, path: str, observe: Observe = unobserved) -> None:
         self._files, self._path, self._observe = files, path, observe
         self._changes = f"{path}.changes"
+        self.place: str = files.place(path)
+        """The name of the file in errors."""
         self.is_readable: bool | None = None
         """Whether the content of the main file may become the `.bak`; None: not checked yet."""
         self.changes_end: int | None = None
@@ -94,11 +96,6 @@ class ConfigFile:
 
     def __repr__(self) -> str:
         return f"<ConfigFile {self.place}>"
-
-    @property
-    def place(self) -> str:
-        """The name of the file in errors."""
-        return self._files.place(self._path)
 
     def load(self) -> dict[str, Any] | None:
         """The content, or the previous one if it is damaged; None if the file does not exist.

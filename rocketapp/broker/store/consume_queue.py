@@ -246,8 +246,9 @@ class ConsumeQueue:
             return high
         return self.first_where(lambda at: self.entry(at)[0] >= position, self.min_offset, high)
 
-    def drop_front(self) -> list[str]:
-        """Forget the files whose entries are all below `min_offset`, but not the last file; return their paths."""
+    def drop_front(self, log_min: int) -> list[str]:
+        """Begin at the first message from this position on; return the files that are not needed then, but the last."""
+        self.find_min(log_min)
         keep = min(self.min_offset, max(self._written - 1, 0)) // FILE_ENTRIES
         paths = [self._path(number) for number in range(self._first_file, keep)]
         for path in paths:

@@ -289,8 +289,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         None: a queue has no such entry, or lacks a file.
         """
         queues: Queues = {}
-        newest: Stored | None = None
-        oldest_doubt: Stored | None = None
+        lasts, doubts = list[Stored](), list[Stored]()
         for topic, queue_id in self._on_disk():
             queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
             if not queue.open():
@@ -303,19 +302,17 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             if last is None:
                 return None
             queue.last_physical = last.physical
-            if newest is None or last.physical > newest.physical:
-                newest = last
+            lasts.append(last)
             if last.queue_offset < queue.max_offset - 1:
                 queue.cut(last.queue_offset + 1)
                 queue.zero_behind()
-                if oldest_doubt is None or last.physical < oldest_doubt.physical:
-                    oldest_doubt = last
-        last = oldest_doubt or newest
-        if last is None:
+                doubts.append(last)
+        if not lasts:
             return None
+        last = min(doubts, default=max(lasts))
         end = last.physical + last.size
         for queue in queues.values():
-            if oldest_doubt is not None:
+            if doubts:
                 queue.keep_below(end)
             queue.zero_behind()
         self.update(queues)
@@ -362,8 +359,7 @@ def agreed(queue: ConsumeQueue, log: CommitLog, offset: int) -> Stored | None:
     physical, size, _ = queue.entry(offset)
     stored = stored_at(log, physical) if size > 0 else None
     place = queue.topic, queue.queue_id, offset, size
-    is_agreed = stored and (stored.topic, stored.queue_id, stored.queue_offset, stored.size) == place
-    return stored if is_agreed else None
+    return stored if stored and (stored.topic, stored.queue_id, stored.queue_offset, stored.size) == place else None
 
 
 def _last_agreed(queue: ConsumeQueue, log: CommitLog) -> Stored | None:

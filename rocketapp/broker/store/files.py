@@ -186,10 +186,9 @@ class DirectoryFiles:
             return _OsFile(os.open(full, flags, 0o600), full)
 
     def names(self, directory: str) -> list[str]:
-        try:
+        with suppress(FileNotFoundError, NotADirectoryError):
             return sorted(entry.name for entry in self._full(directory).iterdir())
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return []
 
     def rename(self, old: str, new: str) -> None:
         self._make_directory(self._full(new).parent)

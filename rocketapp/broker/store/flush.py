@@ -38,18 +38,16 @@ class Flush:
 
     def run(self) -> None:
         """Do the work. Errors are stored in `fatal`, `queues_lost` and `problem`."""
-        if not self._is_done:
-            self._sync_log()
-            if self.fatal is None:
-                self._sync_rest()
-            self._is_done = True
-
-    def _sync_log(self) -> None:
+        if self._is_done:
+            return
+        self._is_done = True
         try:
             for file in self.log_files:
                 file.sync()
         except OSError as error:
             self.fatal = error
+        else:
+            self._sync_rest()
 
     def _sync_rest(self) -> None:
         try:

@@ -466,13 +466,6 @@ class MessageStore:
             found = position
         return found
 
-    def begin_queue(self, queue: ConsumeQueue, position: int) -> list[str]:
-        """Let a queue begin at its first message from this position on; return its files that are not needed then."""
-        if not self.queues.has(queue):
-            return []
-        queue.find_min(position)
-        return queue.drop_front()
-
     # Deleting topics
 
     def begin_delete(self, below: Mapping[str, float]) -> Queues:

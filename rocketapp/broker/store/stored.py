@@ -135,14 +135,9 @@ def next_sound(data: bytes, at: int, position: int, end: int) -> int:
 def parse_all(data: bytes) -> Iterator[Stored]:
     """Records that stand one behind the other, as a read gives them, which has checked them."""
     at = 0
-    while stored := parse(data, at, _physical_of(data, at), check_body=False):
+    while at < len(data) and (stored := parse(data, at, _HEAD.unpack_from(data, at)[6], check_body=False)):
         yield stored
         at += stored.size
-
-
-def _physical_of(data: bytes, at: int) -> int:
-    physical: int = _HEAD.unpack_from(data, at)[6] if len(data) >= at + HEAD_BYTES else -1
-    return physical
 
 
 def stored_ms_of(data: bytes) -> int:

@@ -76,7 +76,7 @@ def test_a_repair_ends_although_the_log_begins_later_meanwhile() -> None:
     steps = begun(store, files)
     begin = 2 * SEGMENT
     for queue in store.queues.values():
-        for path in store.begin_queue(queue, begin):
+        for path in queue.drop_front(begin):
             files.remove(path)
     for path in store.log.begin_at(begin):
         files.remove(path)

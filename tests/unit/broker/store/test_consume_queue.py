@@ -181,12 +181,10 @@ def test_a_queue_drops_the_files_that_hold_only_old_entries_and_never_the_last()
     queue.begin_at(FILE_ENTRIES - 10)
     put(queue, 20)
     queue.write()
-    queue.find_min((FILE_ENTRIES + 3) * 100)
-    assert queue.drop_front() == [FIRST]
+    assert queue.drop_front((FILE_ENTRIES + 3) * 100) == [FIRST]
     files.remove(FIRST)
     assert (queue.min_offset, queue.max_offset) == (FILE_ENTRIES + 3, FILE_ENTRIES + 10)
-    queue.find_min(1 << 40)
-    assert queue.drop_front() == []
+    assert queue.drop_front(1 << 40) == []
     assert (queue.min_offset, queue.max_offset) == (FILE_ENTRIES + 10, FILE_ENTRIES + 10)
     again = queue_of(files)
     assert again.open(FILE_ENTRIES + 10)
