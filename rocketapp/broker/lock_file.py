@@ -67,7 +67,7 @@ class LockFile:
         except (ProtocolError, KeyError, ValueError, TypeError, OverflowError, AttributeError) as error:
             problem = f"{place} cannot be used: {type(error).__name__} {error}"
         if problem:
-            locks.close_until_expiry(now)
+            locks.closed_until = now + locks.expiry
             self._observe(LoopFailed("locks", f"{problem}. No lock is granted until all earlier locks have expired"))
 
     def save(self, tell: Tell | None = None) -> None:
@@ -100,7 +100,7 @@ class LockFile:
     def _to_save(self) -> Callable[[], StoreError | None]:
         """What writes the present locks, in any thread, and returns what failed; nothing while they are not known."""
         now = self._monotonic()
-        if not self._locks.dirty or self._locks.is_closed(now):
+        if not self._locks.dirty or now < self._locks.closed_until:
             return lambda: None
         content, end_save = self._locks.begin_save(now, self._clock.now())
 

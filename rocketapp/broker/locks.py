@@ -46,9 +46,11 @@ class LockTable:
     """Queue locks by group; each is held by one client id."""
 
     def __init__(self, expiry: float) -> None:
-        self._expiry = expiry
+        self.expiry: float = expiry
         self._held: dict[str, dict[MessageQueue, _Lock]] = {}
-        self._closed_until = float("-inf")
+        self.closed_until: float = float("-inf")
+        """Until then clients may hold locks that this table does not know: none is granted, and the table is not saved,
+        for a restart would end the wait."""
         self.dirty: bool = False
         """The table differs from the saved one by more than a restart may lose."""
 
@@ -57,7 +59,7 @@ class LockTable:
 
     def lock(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: float) -> list[MessageQueue]:
         """Grant or renew the queues that are free, expired or already this client's; return the ones it now holds."""
-        if self.is_closed(now):
+        if now < self.closed_until:
             return []
         room = MOST_LOCKS - sum(map(len, self._held.values()))
         held = self._held.setdefault(group, {})
@@ -68,13 +70,13 @@ class LockTable:
                 room -= 1
                 if room < 0:
                     continue
-            if lock is None or (lock.client_id != client_id and now - lock.since > self._expiry):
+            if lock is None or (lock.client_id != client_id and now - lock.since > self.expiry):
                 lock = held[queue] = _Lock(client_id, now)
             elif lock.client_id != client_id:
                 continue
             lock.since = now
             granted.append(queue)
-            if now - lock.saved >= self._expiry / 4:
+            if now - lock.saved >= self.expiry / 4:
                 self.dirty = True
         if not held:
             del self._held[group]
@@ -82,7 +84,7 @@ class LockTable:
 
     def unsafe(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: float) -> list[MessageQueue]:
         """Those of this client's locks that a restart might give to another client while this one trusts them."""
-        held, oldest = self._held.get(group, {}), now - self._expiry * _SAFE
+        held, oldest = self._held.get(group, {}), now - self.expiry * _SAFE
         return [
             queue
             for queue in queues
@@ -109,7 +111,7 @@ class LockTable:
     def owner(self, group: str, queue: MessageQueue, now: float) -> str | None:
         """The client id that holds an unexpired lock; None when there is none."""
         lock = self._held.get(group, {}).get(queue)
-        return lock.client_id if lock is not None and now - lock.since <= self._expiry else None
+        return lock.client_id if lock is not None and now - lock.since <= self.expiry else None
 
     def holds_any(self, group: str, now: float) -> bool:
         """Whether a member of the group holds an unexpired lock. Such a group consumes in order."""
@@ -118,7 +120,7 @@ class LockTable:
     def sweep(self, now: float) -> None:
         """Remove expired locks, so that groups without members need no memory."""
         for group, held in list(self._held.items()):
-            for queue in [queue for queue, lock in held.items() if now - lock.since > self._expiry]:
+            for queue in [queue for queue, lock in held.items() if now - lock.since > self.expiry]:
                 del held[queue]
             if not held:
                 del self._held[group]
@@ -153,15 +155,7 @@ class LockTable:
         loaded: dict[str, dict[MessageQueue, _Lock]] = {}
         for lock in saved["locks"]:
             age = passed + max(0, lock["ageMs"]) / 1000 if is_trusted else 0.0
-            if age <= self._expiry:
+            if age <= self.expiry:
                 own = _Lock(str(lock["clientId"]), now - age, now - age if is_trusted else float("-inf"))
                 loaded.setdefault(str(lock["group"]), {})[queue_of(lock)] = own
         self._held, self.dirty = loaded, not is_trusted
-
-    def close_until_expiry(self, now: float) -> None:
-        """Grant no lock for `expiry` seconds, because clients may hold locks that this table does not know."""
-        self._closed_until = now + self._expiry
-
-    def is_closed(self, now: float) -> bool:
-        """Whether no lock is granted yet. The table must not be saved meanwhile: a restart would end the wait."""
-        return now < self._closed_until

@@ -120,10 +120,6 @@ class Pops:
     def __repr__(self) -> str:
         return f"<Pops {self.log!r}>"
 
-    @property
-    def is_full(self) -> bool:
-        return len(self.log.open) >= MOST_CHECKPOINTS
-
     # Handing out.
 
     def pop(self, request: PopRequest, wanted: Filter, now_ms: int) -> Popped:

@@ -53,12 +53,7 @@ class OffsetProcessor:
             if is_queue and core.store.min_offset(request.topic, request.queue_id) <= 0:
                 offset = 0
         if offset is None:
-            raise BrokerError(
-                ResponseCode.QUERY_NOT_FOUND,
-                "Not found, do not set to zero, maybe this group boot first"
-                if request.set_zero_if_not_found is False
-                else "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
-            )
+            raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
         return OffsetResponse(offset)
 
     @answers(RequestCode.UPDATE_CONSUMER_OFFSET, needs=_COMMIT, reads=CommitRequest)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rocketapp.broker.core import Core
 from rocketapp.broker.filtering import Filter, asked_filter
 from rocketapp.broker.long_poll import LONGEST, HeldRequest, LongPoll
-from rocketapp.broker.pop import Popped, Pops
+from rocketapp.broker.pop import MOST_CHECKPOINTS, Popped, Pops
 from rocketapp.broker.pop_checkpoints import Key
 from rocketapp.broker.store.stored import Stored, TagsCodes
 from rocketapp.errors import BrokerError
@@ -182,7 +182,7 @@ class PopProcessor:
     def _run(self, held: _Held, *, is_first: bool = False) -> Command | None:
         """The answer to a pop; None when it is held, or held on."""
         pops, request = self._pops, held.request
-        if pops.is_full:
+        if len(pops.log.open) >= MOST_CHECKPOINTS:
             return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
         popped = pops.pop(request, held.wanted, self._core.now_ms())
         if popped.body:

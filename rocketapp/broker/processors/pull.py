@@ -78,20 +78,14 @@ class PullProcessor:
 
     def _filter_of_group(self, request: PullRequest, *, broadcast_enable: bool) -> Filter:
         group = self._core.consumers.group(request.group)
-        if not group.members:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                "the consumer's group info not exist: it has to send a heartbeat before it pulls",
-            )
         if group.is_broadcasting and not broadcast_enable:
             raise BrokerError(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{request.group}] can not consume by broadcast way"
             )
         subscription = group.subscriptions.get(request.topic)
         if subscription is None:
-            raise BrokerError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist: topic {request.topic}"
-            )
+            problem = "the consumer's subscription not exist: it has to send a heartbeat with it before it pulls"
+            raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"{problem}, topic {request.topic}")
         if subscription.version < request.sub_version:
             raise BrokerError(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         wanted = group.filters.get(request.topic)

@@ -38,7 +38,7 @@ class QueryProcessor:
         """The newest messages with the key, the oldest of them first: when the index has what is stored now."""
         request = QueryRequest.from_fields(command.fields)
         async with self._indexing.asked():
-            found = sorted(await self._find(request), key=lambda pair: (pair[0].stored_ms, pair[0].physical_offset))
+            found = sorted(await self._find(request), key=lambda pair: pair[0].physical_offset)
         if not found:
             raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct")
         newest = found[-1][0]
@@ -54,23 +54,23 @@ class QueryProcessor:
 
         They are read in turns of the loop that leave time to others.
         """
-        found: dict[int, tuple[Message, bytes]] = {}
+        found: list[tuple[Message, bytes]] = []
         size, most = 0, max(1, min(request.most, MOST_FOUND))
         leads = self._index.find(request.topic, request.key, request.begin_ms, request.end_ms)
-        for number, physical in enumerate(list(islice(leads, _MOST_READ)), 1):
+        for number, physical in enumerate(dict.fromkeys(islice(leads, _MOST_READ)), 1):
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
-            record = None if physical in found else self._core.store.record_at(physical)
+            record = self._core.store.record_at(physical)
             message = None if record is None else decode_records(record, None)[0]
             if record is None or message is None or not _is_wanted(message, request):
                 continue
             size += len(record)
             if found and size > MOST_FOUND_BYTES:
                 break
-            found[physical] = (message, record)
+            found.append((message, record))
             if len(found) == most:
                 break
-        return list(found.values())
+        return found
 
 
 def _is_wanted(message: Message, request: QueryRequest) -> bool:

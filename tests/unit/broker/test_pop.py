@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from rocketapp.broker import timers
 from rocketapp.broker.pop_checkpoints import Key, PopCheckpoint, revive_topic
+from rocketapp.broker.pop_tables import InOrder, PopOrder
 from rocketapp.broker.store import reading
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.model.event import LoopFailed
@@ -187,6 +189,22 @@ def test_the_next_run_hands_out_what_was_not_acknowledged_and_nothing_else(kille
             assert not {one.message.text() for one in first[:4]} & set(texts(await one.pop()))
 
     story()
+
+
+@in_virtual_time
+async def test_what_was_popped_first_is_read_again_by_every_start_until_it_is_acknowledged() -> None:
+    """Each pop is in another revive queue, and after eight of them the first queue has the latest one."""
+    async with running() as broker:
+        one = await member(broker, *"abcdefghi")
+        first = [(await one.pop(max_messages=1, invisible_ms=60_000))[0] for _ in range(9)]
+        await one.ack(first[0])
+        for _ in range(2):
+            await broker.restart(killed=True)
+            await asyncio.sleep(6)  # what need not be read again is saved every 5 s
+        one = Member(await broker.client())
+        await one.ack(*first[2:])
+        await asyncio.sleep(60)
+        assert texts(await one.pop()) == texts(first[1:2])
 
 
 @in_virtual_time
@@ -555,6 +573,25 @@ def test_what_was_popped_in_order_stays_hidden_over_a_restart_as_far_as_it_was_s
             assert texts(await one.pop(order=True)) == ["c"]
 
     story()
+
+
+def test_what_was_popped_in_order_is_saved_as_apache_rocketmq_does() -> None:
+    order, again, place = PopOrder(lambda: 7), PopOrder(lambda: 7), ("billing", "orders", 2)
+    order.popped(place, InOrder([5, 6, 9], popped_ms=1000, invisible_ms=500))
+    order.ack(place, 6, 1000, done_to=5)
+    order.hide(place, 9, 1000, 4000)
+    saved = json.loads(json.dumps(order.begin_save(1.0)()))
+    own = saved["table"]["orders@billing"]["2"]
+    assert {name: own[name] for name in ("popTime", "i", "o", "ot", "cm")} == {
+        "popTime": 1000,
+        "i": 500,
+        "o": [5, 1, 4],
+        "ot": {"9": 4000},
+        "cm": 2,
+    }
+    again.load(saved)
+    assert (again.position, again.free_ms(place, None)) == (7, 4000)
+    assert [again.ack(place, each, 1000, done_to=5) for each in (5, 9)] == [9, 10]
 
 
 @in_virtual_time
