@@ -40,6 +40,9 @@ from rocketapp.wire.requests.send_back import SendBackRequest
 _MEMBERS_TIMEOUT = 1.0
 """Seconds that a list of members may take: one that comes later is out of date."""
 
+_SMALL = 4_096
+"""Bytes of a message that is kept to know its queue again."""
+
 # What a request for messages may be answered with.
 LOST_DELAY = 0.1
 """Seconds until one whose connection was lost is sent again: dialling has waits of its own."""
@@ -240,8 +243,8 @@ class Brokers(GroupOffsets):
         """By queue the first record that was pulled, by this process or one whose offset it goes on with: what a broker
         loses first is what came last.
         """
-        self._newest: dict[MessageQueue, Landmark] = {}
-        """By queue the last record that its present session has pulled."""
+        self._newest: dict[MessageQueue, Landmark | Message] = {}
+        """By queue the last record that its present session has pulled; a message, while that is small."""
         self._recognised: dict[MessageQueue, Connection] = {}
         """By queue the connection to its master on which it was known to be the one that was pulled."""
         self._masters: dict[str, Connection] = {}
@@ -326,7 +329,9 @@ class Brokers(GroupOffsets):
                 return
             self.landmarks[queue] = known
         if isinstance(last, Message):
-            self._newest[queue] = _landmark(last)
+            # To read its id costs more than to keep it; what is or gets large would not count in `cache_max_bytes`.
+            is_small = type(last) is Message and last.size <= _SMALL
+            self._newest[queue] = last if is_small else _landmark(last)
 
     def goes_on_from(self, queue: MessageQueue, text: str) -> None:
         """A stored offset belongs to the queue that has this landmark, which was stored beside it."""
@@ -342,6 +347,7 @@ class Brokers(GroupOffsets):
         be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
         """
         first, newest = self.landmarks.get(queue), self._newest.get(queue)
+        newest = _landmark(newest) if isinstance(newest, Message) else newest
         if (known := newest or first) is not None and (other := await self._other(queue, known, connection)):
             if first is None or newest is None or await self._other(queue, first, connection):
                 raise AnotherQueueError(max(0, other.min_offset), other.max_offset)

@@ -154,11 +154,6 @@ class Owned:
         """Done when no handler is waited for any more: True when the drain was cut, which is not a clean end."""
 
     @property
-    def ended(self) -> asyncio.Future[None]:
-        """Done when it is to be given back."""
-        return self._ended
-
-    @property
     def is_ending(self) -> bool:
         """It is being given back."""
         return self._ended.done()
