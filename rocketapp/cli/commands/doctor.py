@@ -62,7 +62,8 @@ def _show(found: Diagnosis, app: str, *, is_well: bool, as_json: bool) -> None:
     lines = [line for one in found.findings for line in (one.text, f"    {one.mend}" if one.mend else "") if line]
     lines += found.groups
     if is_well:
-        lines.append(f"{app}: nothing stands still{'' if found.asked else ', as far as its cluster knows'}")
+        well = "needs a person" if found.findings else "stands still"
+        lines.append(f"{app}: nothing {well}{'' if found.asked else ', as far as its cluster knows'}")
     show({**said, "findings": [asdict(one) for one in found.findings]}, lines, as_json=as_json)
 
 

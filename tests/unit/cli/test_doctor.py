@@ -36,6 +36,22 @@ def test_a_running_app_is_asked_where_the_settings_say_that_it_is_served(
     run.stops()
 
 
+def test_after_a_queue_that_has_just_begun_to_stand_still_it_does_not_say_that_none_does(
+    start: Start, send: Send, write_app: WriteApp, here: Here
+) -> None:
+    write_app(APP + '    raise Pause("maintenance")\n')
+    run = start("run", "app", "--http", "127.0.0.1:0")
+    http = Http(run)
+    http.becomes("/ready", 200)
+    send("orders", "1")
+    http.becomes("/ready", 200, "stands still: paused")
+    doctor = here("doctor", "app", "--http", http.address)
+    doctor.ends(0)
+    assert "stands still: paused: app:settle said pause: " in doctor.out
+    assert doctor.out.endswith("shop: nothing needs a person\n")
+    run.stops()
+
+
 def test_without_the_app_the_cluster_says_that_nothing_consumes(
     start: Start, send: Send, write_app: WriteApp, memory_broker: str, here: Here
 ) -> None:
