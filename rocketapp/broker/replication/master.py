@@ -144,7 +144,9 @@ class Slave:
             segment = self._segment = self._store.log.open_segment(position)
         size = min(_READ_BYTES, self._store.durable_position - position, segment.end - position)
         data = await self._loop.run_in_executor(self._thread, segment.file.read, size, position - segment.start)
-        self.position += size
+        if not data:
+            raise OSError("the file of the log is too short")
+        self.position += len(data)
         return data
 
     def _close(self) -> None:
@@ -199,6 +201,8 @@ class Master:
             self._timer.cancel()
         self.flushed()
         await self.have(self._store.durable_position, LAST_PATIENCE)
+        self.port = 0
+        await asyncio.sleep(0)  # what serves who came last has begun, so that it ends as all of them do
         await self._tasks.close()
         if self._server is not None:
             self._server.close()
@@ -236,7 +240,7 @@ class Master:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         slave = Slave(reader, writer, self._store, self._thread, self._observe)
-        problem = None
+        problem = None if self.port else "the broker stops"
         if not is_loopback(slave.host) and not self._is_known(slave.host):
             problem = "no slave of that host has registered with the name server"
         elif len(self.slaves) >= MOST_SLAVES:

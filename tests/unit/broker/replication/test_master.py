@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -287,6 +289,37 @@ async def test_a_file_that_retention_took_ends_the_copy(pair: Pair) -> None:
     assert bytes(empty.log) == pair.log(SEGMENT)
     await late.close()
     await empty.close()
+
+
+async def test_a_file_that_is_too_short_is_sent_to_its_end_and_the_copy_ends_with_the_reason(tmp_path: Path) -> None:
+    pair = await Pair(DirectoryFiles(str(tmp_path))).listen()
+    pair.write(100)
+    whole, (first, *_) = pair.log(), sorted((tmp_path / "commitlog").iterdir())
+    os.truncate(first, 700)
+    copy = await pair.copy()
+    copy.report()
+    while copy.end < 700:
+        await copy.take()
+    assert await copy.ended() == b""
+    assert bytes(copy.log) == whole[:700]
+    assert pair.events.of(SlaveLeft) == [SlaveLeft("127.0.0.1", 0, "position 700: the file of the log is too short")]
+    await copy.close()
+    await pair.master.finish()
+    pair.store.close()
+
+
+@pytest.mark.parametrize("turns", [2, 3, 4])
+async def test_who_connects_while_the_master_stops_is_left_as_well(tmp_path: Path, turns: int) -> None:
+    pair = await Pair(DirectoryFiles(str(tmp_path))).listen()
+    with socket.create_connection(("127.0.0.1", pair.master.port)) as late:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await pair.master.finish()
+        pair.store.close()
+        late.setblocking(False)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(asyncio.get_running_loop().sock_recv(late, 1), 1.0) == b""
+    assert not pair.master.slaves
 
 
 async def test_there_is_an_end_to_how_many_slaves_are_served(pair: Pair) -> None:
