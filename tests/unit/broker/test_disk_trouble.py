@@ -6,11 +6,14 @@ import asyncio
 import errno
 from typing import Any
 
-from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
+import pytest
+
+from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Bytes, File, MemoryFiles, read_whole
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.assignment import POP, RequestMode
 from rocketapp.wire.requests.offsets import CommitRequest
+from rocketapp.wire.requests.pop import PopRequest
 from rocketapp.wire.requests.send_back import SendBackRequest
 from tests.unit.broker.asking import Running, running
 from tests.unit.broker.store.disk import Disk
@@ -192,6 +195,28 @@ async def test_a_delayed_message_that_did_not_reach_the_disk_does_not_count_as_d
         await asyncio.sleep(3.0)
     saved = read_whole(files, DELAY_OFFSETS)
     assert saved is None or decode(saved)["offsetTable"].get("1", 0) == 0
+
+
+@pytest.mark.parametrize("seconds", [0.0, 12.0])
+def test_a_popped_message_whose_checkpoint_did_not_reach_the_disk_does_not_count_as_done(seconds: float) -> None:
+    """`seconds`: until the stop; offsets are saved every 5 s."""
+
+    @in_virtual_time
+    async def story() -> None:
+        files = FullDisk()
+        async with running(files) as broker:
+            client = await broker.client()
+            await client.send("orders", queue_id=0)
+            await asyncio.sleep(12)
+            files.keeps_log = False
+            request = PopRequest("billing", "orders", -1, max_messages=1, invisible_ms=60_000, poll_ms=0)
+            answer = await client.ask(RequestCode.POP_MESSAGE, request.to_fields())
+            assert answer.code == ResponseCode.SUCCESS
+            await asyncio.sleep(seconds)
+        saved = read_whole(files, CONSUMER_OFFSETS)
+        assert saved is None or decode(saved)["offsetTable"].get("orders@billing", {}).get("0", 0) == 0
+
+    story()
 
 
 @in_virtual_time
