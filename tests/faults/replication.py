@@ -11,13 +11,13 @@ import time
 from pathlib import Path
 from random import Random
 
-from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.pull import FLAG_SUBSCRIPTION, PullRequest
 from rocketapp.wire.requests.send import SendRequest
 from tests.faults.members import pause
 from tests.faults.scenarios import Figures
 from tests.peers import toolchain
-from tests.peers.bare import Bare
+from tests.peers.bare import Answer, Bare
 from tests.peers.clusters import Apache, Embedded, free_port
 from tests.peers.waiting import wait_until
 
@@ -67,7 +67,7 @@ def synchronous(directory: Path, of: str = "apache", *, kills: int = 10) -> Figu
     try:
         slave = slave_of(master.name_server, directory / "slave", of)
         for kill in range(kills):
-            wait_until(lambda: is_copied(master, _TOPIC), within=60, what=master.log, every=0.5)
+            wait_until(lambda: is_copied(master, _TOPIC) and _knows(slave), within=60, what=master.log, every=0.5)
             senders = [_Sender(master.name_server, f"{kill}-{one}") for one in range(_SENDERS)]
             for sender in senders:
                 sender.start()
@@ -114,19 +114,25 @@ def slave_of(name_server: str, directory: Path, of: str, **options: object) -> A
     return Apache(directory, name_server=name_server, conf=conf, options=toolchain.BRIEF, heap="256m")
 
 
+def _pull(asking: Bare, offset: int) -> Answer:
+    request = PullRequest("reading", _TOPIC, 0, offset, max_messages=32, sys_flag=FLAG_SUBSCRIPTION, expression="*")
+    return asking.ask(RequestCode.PULL_MESSAGE, **request.to_fields())
+
+
+def _knows(slave: Apache | Embedded) -> bool:
+    """Whether it has taken over the topic, for which it asks from time to time, and serves nothing of it before."""
+    with Bare(slave.broker_address, timeout=30.0) as asking:
+        return _pull(asking, 0).code != ResponseCode.TOPIC_NOT_EXIST
+
+
 def _served_by(slave: Apache | Embedded) -> set[bytes]:
     """The bodies that a consumer gets there while the master is away."""
     found, offset = set[bytes](), 0
     with Bare(slave.broker_address, timeout=30.0) as asking:
-        while True:
-            request = PullRequest(
-                "reading", _TOPIC, 0, offset, max_messages=32, sys_flag=FLAG_SUBSCRIPTION, expression="*"
-            )
-            answer = asking.ask(RequestCode.PULL_MESSAGE, **request.to_fields())
-            if answer.code != 0:
-                return found
+        while (answer := _pull(asking, offset)).code == ResponseCode.SUCCESS:
             found.update(_BODY.findall(answer.body))
             offset = int(answer.fields["nextBeginOffset"])
+    return found
 
 
 def is_copied(master: Embedded, topic: str) -> bool:
