@@ -6,8 +6,7 @@ offset there, so what is open is found again after a restart. Java: Transactiona
 How far both queues need not be read again is a committed offset of CID_RMQ_SYS_TRANS in each of them, as in Apache
 RocketMQ: what one of the two has finished with, the other does not open again.
 
-Rule: a commit and its end are one write, all or nothing, and the commit comes first. Only a crash where a new file of
-the log begins between them makes the broker ask again: the message may come twice, and is never lost.
+Rule: a commit and its end are one write, all or nothing, and the commit comes first.
 """
 
 from __future__ import annotations

@@ -108,18 +108,18 @@ class CommitLog:
         self.trusted_from = self._doubted
 
     @property
-    def limit(self) -> int:
-        """Where the last record of this segment ends at the latest; 0 before there is one."""
-        return 0 if self._tail is None else self._tail_start + self._segment_bytes - BLANK_BYTES
+    def room(self) -> int:
+        """The most bytes of records that a segment has room for."""
+        return self._segment_bytes - BLANK_BYTES
 
     def next_place(self, size: int) -> int:
-        """Where `place_for` would put a record of this size."""
-        return self.end if self._tail is None or self.end + size <= self.limit else self.limit + BLANK_BYTES
+        """Where `place_for` would put so many bytes."""
+        if self._tail is None or self.end + size <= self._tail_start + self.room:
+            return self.end
+        return self._tail_start + self._segment_bytes
 
     def place_for(self, size: int) -> int:
-        """The position of a next record of this size. Begins a new segment if it does not fit into the last one."""
-        if size + BLANK_BYTES > self._segment_bytes:
-            raise StoreError(f"{size} bytes do not fit into a segment: see broker.segment_bytes")
+        """The position of the next records, which have so many bytes. Begins a segment if the last has no room."""
         place = self.next_place(size)
         if self._tail is None or place != self.end:
             self._roll(place)
@@ -138,24 +138,6 @@ class CommitLog:
         except OSError as error:
             self._undo(end, error)
         self.end = end + size
-
-    def take_back(self, position: int) -> None:
-        """Remove what was appended since this position, durably. After an OSError it is unknown whether it is gone."""
-        while position < self._tail_start:
-            before = (
-                self._full.pop()
-                if self._full
-                else self._files.open(segment_name(self._tail_start - self._segment_bytes))
-            )
-            if self._tail is not None:
-                self._tail.truncate(0)
-                self._tail.truncate(self._segment_bytes)
-                self._tail.close()
-            self._tail, self._tail_start = before, self._tail_start - self._segment_bytes
-        self._zero_from(position)
-        if self._tail is not None:
-            self._tail.sync()
-        self.end = position
 
     # Flushing. Any thread may sync the files; the other steps belong to the thread that writes.
 

@@ -27,7 +27,7 @@ from rocketapp.broker.store.repair import Repair
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, next_sound, parse
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
-from rocketapp.errors import ConfigError, ProtocolError, StoreError
+from rocketapp.errors import ConfigError, StoreError
 from rocketapp.model.event import LoopFailed, Observe, RecordDamaged, StoreReadOnly, unobserved
 from rocketapp.model.names import topic_problem
 from rocketapp.wire.layout import TRANSACTION_PREPARED, Record, encode_stored
@@ -129,49 +129,54 @@ class MessageStore:
         return self.append_batch((record,))[0]
 
     def append_batch(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
-        """Store several messages, usually with one write: all of them or none. Raises StoreError.
+        """Store several messages with one write: all of them or none. Raises StoreError.
 
-        `in_need`: also while no message is taken, for records that let others go.
+        What no segment has room for together is stored one by one, up to the first that fails. `in_need`: also while
+        no message is taken, for records that let others go.
         """
-        log, stored_ms = self.log, max(int(self._clock.now() * 1000), self.last_ms)
-        start, position, limit = log.end, log.end, log.limit
+        log = self.log
         problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
-        offsets: dict[ConsumeQueue, int] = {}
-        done: list[Stored] = []
-        unwritten: list[bytes] = []
-        try:
-            for record in records:
-                topic, body, raw, queue_id, _, _, _, sys_flag = record[:8]
-                if problem is not None or 0 in raw:
-                    raise StoreError(problem or "a property holds a NUL character")
-                queue = self.queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
-                offset = 0
-                if not sys_flag & TRANSACTION_PREPARED:
-                    offset = offsets.get(queue, queue.max_offset)
-                    offsets[queue] = offset + 1
-                data = encode_stored(record, offset, position, stored_ms)
-                size = len(data)
-                if position + size > limit:
-                    if unwritten:
-                        log.write(b"".join(unwritten))
-                        unwritten.clear()
-                    place, limit = log.place_for(size), log.limit
-                    start = start if done else place
-                    if place != position:
-                        self.queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
-                        data, position = encode_stored(record, offset, place, stored_ms), place
-                unwritten.append(data)
-                fields = position, size, topic, queue_id, offset, sys_flag, stored_ms, raw, body
-                done.append(_new_stored(Stored, fields))
-                position += size
-            if unwritten:
-                log.write(unwritten[0] if len(unwritten) == 1 else b"".join(unwritten))
-        except (StoreError, ProtocolError) as error:
-            self._take_back(start, error)
-            raise
+        if problem is not None and records:
+            raise StoreError(problem)
+        done, data = self._encoded(records, log.end)
+        if len(data) > log.room:
+            return [self.append_batch((record,), in_need=in_need)[0] for record in records]
         if done:
+            try:
+                place = log.place_for(len(data))
+                if place != done[0].physical:
+                    self.queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
+                    done, data = self._encoded(records, place)
+                log.write(data)
+            except StoreError as error:
+                self._failed(error)
+                raise
             self._dispatch(done)
         return done
+
+    def _encoded(self, records: Sequence[Record], position: int) -> tuple[list[Stored], bytes]:
+        """These records as they stand in the log from this position on. Raises StoreError, ProtocolError."""
+        stored_ms, room = max(int(self._clock.now() * 1000), self.last_ms), self.log.room
+        offsets: dict[ConsumeQueue, int] = {}
+        done: list[Stored] = []
+        parts: list[bytes] = []
+        for record in records:
+            topic, body, raw, queue_id, _, _, _, sys_flag = record[:8]
+            if 0 in raw:
+                raise StoreError("a property holds a NUL character")
+            queue = self.queues.get((topic, queue_id)) or self._new_queue(topic, queue_id)
+            offset = 0
+            if not sys_flag & TRANSACTION_PREPARED:
+                offset = offsets.get(queue, queue.max_offset)
+                offsets[queue] = offset + 1
+            data = encode_stored(record, offset, position, stored_ms)
+            size = len(data)
+            if size > room:
+                raise StoreError(f"{size} bytes do not fit into a segment: see broker.segment_bytes")
+            parts.append(data)
+            done.append(_new_stored(Stored, (position, size, topic, queue_id, offset, sys_flag, stored_ms, raw, body)))
+            position += size
+        return done, parts[0] if len(parts) == 1 else b"".join(parts)
 
     def append_copied(self, position: int, data: bytes) -> int:
         """Store the whole records at the start of these bytes, which are those of another log from this position on.
@@ -261,18 +266,6 @@ class MessageStore:
         if problem is not None or queue_id < 0:
             raise StoreError(problem or f"queue id {queue_id} is negative")
         return self.queues.ensure(topic, queue_id)
-
-    def _take_back(self, start: int, error: Exception) -> None:
-        """Remove the part of a batch that was written before the rest failed."""
-        if isinstance(error, StoreError) and error.is_unknown:
-            self._failed(error)
-        elif self.log.end != start:
-            try:
-                self.log.take_back(start)
-            except OSError as second:
-                unknown = StoreError(f"{error}; and cutting it back: {second}", True)
-                self._failed(unknown)
-                raise unknown from second
 
     def _failed(self, error: StoreError) -> None:
         """Stop writing for good after an error that leaves the disk in an unknown state."""

@@ -66,13 +66,6 @@ def test_a_record_that_leaves_no_room_for_the_blank_goes_into_the_next_segment(w
     assert log.segment_end(1000) == 2000
 
 
-def test_a_record_larger_than_a_segment_is_refused() -> None:
-    log = CommitLog(MemoryFiles(), SEGMENT)
-    with pytest.raises(StoreError, match=r"broker\.segment_bytes"):
-        log.place_for(SEGMENT - 7)
-    assert log.place_for(SEGMENT - 8) == 0
-
-
 def test_nothing_is_read_outside_the_log() -> None:
     log = CommitLog(MemoryFiles(), SEGMENT)
     assert log.read(0, 10) == b""

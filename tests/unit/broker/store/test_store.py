@@ -55,7 +55,46 @@ def test_a_batch_is_stored_like_its_messages_one_by_one() -> None:
     assert one.open(log).read(65_536, 0) == other.open(log).read(65_536, 0)
 
 
-def test_a_batch_may_go_over_the_end_of_a_segment() -> None:
+def test_a_batch_lies_in_one_segment_where_that_has_room_for_it() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    store.append(record(bytes(60_000)))
+    pair = [record(b"commit" * 700), record(b"end" * 700)]
+    assert [each.physical // 65_536 for each in store.append_batch(pair)] == [1, 1]
+    assert bodies(store)[1:] == bodies(open_store(files))[1:] == [each.body for each in pair]
+
+
+def test_the_entries_of_a_full_segment_are_in_their_files() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    for _ in range(7):
+        store.append(record(bytes(10_000)))
+    written = read_whole(files, "consumequeue/T/0/00000000000000000000") or b""
+    assert (store.end_position > 65_536, -(-len(written.rstrip(b"\0")) // ENTRY_BYTES)) == (True, 6)
+
+
+@pytest.mark.parametrize("failing", ["create", "write"])
+def test_a_batch_that_begins_a_segment_is_stored_whole_or_not_at_all(failing: str) -> None:
+    disk = Disk()
+    store = open_store(disk)
+    store.append(record(bytes(60_000)))
+    calls = list[str]()
+
+    def fail(number: int, name: str, path: str) -> None:
+        if path.startswith("commitlog"):
+            calls.append(name)
+            if name == failing and path.endswith("65536"):
+                raise OSError(28, "No space left on device")
+
+    disk.on_call = fail
+    for _ in range(2):
+        with pytest.raises(StoreError, match="No space left"):
+            store.append_batch([record(b"commit" * 700), record(b"end" * 700)])
+    disk.on_call = None
+    assert len(bodies(store)) == len(bodies(open_store(disk.killed()))) == 1, calls
+
+
+def test_a_batch_may_be_larger_than_a_segment() -> None:
     files = MemoryFiles()
     store = open_store(files)
     records = [record(b"%d" % number * 1000) for number in range(99)]
@@ -63,6 +102,14 @@ def test_a_batch_may_go_over_the_end_of_a_segment() -> None:
     assert len({each.physical // 65_536 for each in done}) > 1
     assert bodies(store) == [each.body for each in records]
     assert bodies(open_store(files)) == [each.body for each in records]
+
+
+def test_a_record_larger_than_a_segment_is_refused() -> None:
+    store = open_store()
+    least = store.append(record(b"x")).size - 1
+    assert store.append(record(bytes(65_536 - 8 - least))).size == 65_528
+    with pytest.raises(StoreError, match=r"broker\.segment_bytes"):
+        store.append(record(bytes(65_536 - 7 - least)))
 
 
 def test_readers_are_told_of_each_message() -> None:
