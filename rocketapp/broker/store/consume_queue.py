@@ -231,7 +231,7 @@ class ConsumeQueue:
 
         first, end = self.min_offset, self.max_offset
         physical, size, _ = self.entry(first) if first < end else (0, HOLE_SIZE, 0)
-        if physical < log_min or not 0 < size < HOLE_SIZE:
+        if not log_min <= physical <= self.last_physical or not 0 < size < HOLE_SIZE:
             self.min_offset = self.first_where(is_there, first, end)
 
     @staticmethod

@@ -40,7 +40,6 @@ class Flush:
         """Do the work. Errors are stored in `fatal`, `queues_lost` and `problem`."""
         if self._is_done:
             return
-        self._is_done = True
         try:
             for file in self.log_files:
                 file.sync()
@@ -48,6 +47,7 @@ class Flush:
             self.fatal = error
         else:
             self._sync_rest()
+        self._is_done = True
 
     def _sync_rest(self) -> None:
         try:

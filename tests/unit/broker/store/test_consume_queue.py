@@ -108,6 +108,14 @@ def test_the_first_offset_is_that_of_the_first_message_that_the_log_still_has() 
         assert queue.min_offset == expected
 
 
+def test_a_first_entry_that_points_behind_the_last_one_does_not_keep_a_queue_from_dropping_its_front() -> None:
+    queue = queue_of(MemoryFiles())
+    put(queue, 20)
+    queue.replace(0, 1 << 60, 100, 0)  # one bit of it was lost
+    queue.find_min(700)
+    assert queue.min_offset == 7
+
+
 @pytest.mark.parametrize("harm", ["missing", "short", "long", "gap"])
 def test_a_queue_whose_files_are_not_complete_is_recognised(harm: str) -> None:
     files = MemoryFiles()

@@ -3,6 +3,8 @@ from __future__ import annotations
 import threading
 from random import Random
 
+import pytest
+
 from rocketapp.broker.store.checkpoint import CHECKPOINT, load_hint
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.model.event import LoopFailed
@@ -45,6 +47,26 @@ def test_closing_finishes_a_flush_that_has_not_run() -> None:
     store.begin_flush()
     store.close()
     assert bodies(open_store(files)) == [b"x"]
+
+
+def test_closing_runs_a_flush_again_that_an_unexpected_error_has_ended() -> None:
+    def fails_once(number: int, name: str, path: str) -> None:
+        if name == "sync" and path.startswith("commitlog"):
+            disk.on_call = None
+            raise RuntimeError("no error of a disk")
+
+    disk = Disk()
+    store = open_store(disk, segment_bytes=8192)
+    store.append_batch([record(b"x" * 900) for _ in range(10)])  # two segments
+    disk.on_call = fails_once
+    flush = store.begin_flush()
+    assert flush is not None
+    with pytest.raises(RuntimeError):
+        flush.run()
+    store.close()
+    for seed in range(20):
+        survived = open_store(disk.without_power(Random(seed)), segment_bytes=8192)
+        assert bodies(survived) == [b"x" * 900] * 10
 
 
 def test_an_idle_store_has_nothing_to_flush() -> None:
