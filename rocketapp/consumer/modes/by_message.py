@@ -464,7 +464,7 @@ class MessageDelivery:
         """Dead letters are stored; after a delay the others are at the front of their line again."""
         assert self.retries is not None
         retried = await self.retries.take(taker.handler, step)
-        if retried is None or self._ended.done():
+        if retried is None or ((retried or rolls_back) and self._ended.done()):
             return  # it rests: the queue's next owner gets it again
         handled = [*self._uncommitted.take(), (taker.caller, retried)] if rolls_back else [(taker.caller, retried)]
         for caller, messages in reversed(handled):

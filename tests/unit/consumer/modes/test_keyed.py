@@ -378,6 +378,23 @@ async def test_a_stop_waits_for_running_calls_and_not_for_resting_messages() -> 
 
 
 @in_virtual_time
+async def test_behind_a_dead_letter_of_the_end_a_key_goes_on_below_what_was_started() -> None:
+    cluster, (queue,) = await with_keys("a", "b", "a", "b")
+
+    async def handle(message: Message) -> None:
+        if message.offset == 0:
+            await asyncio.sleep(1.5)
+            raise ValueError("bad")
+
+    member = await cluster.member(keyed(handle, retries=0)).start()
+    await asyncio.sleep(1)
+    assert await member.stop()
+    assert member.consumer.counters == HandlerStats(handled=3, dead_lettered=1)
+    assert cluster.committed(queue) == 4
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_cut_drain_cancels_what_runs_and_commits_what_is_below() -> None:
     hang = asyncio.Event()
 
