@@ -117,6 +117,7 @@ class PopQueue(ProcessQueue[M]):
     def hand_out(self, hand_out: HandOut, messages: Sequence[M]) -> None:
         """These messages are in flight from now on."""
         known = self._hand_outs
+        self.received += len(messages)
         for message in messages:
             known[message] = hand_out
             self.size += message.size

@@ -37,6 +37,7 @@ class ProcessQueue(Generic[M]):
         "epoch",
         "lease",
         "message_queue",
+        "received",
         "size",
         "when_finished",
     )
@@ -51,6 +52,8 @@ class ProcessQueue(Generic[M]):
         self._unfinished: dict[int, M] = {}
         self._end = first_offset
         self._highest = first_offset
+        self.received: int = 0
+        """How many messages were put."""
         self.size: int = 0
         """Bytes of the unfinished messages' records."""
         self.broker_end: int | None = None
@@ -118,6 +121,7 @@ class ProcessQueue(Generic[M]):
         if messages:
             self._highest = messages[-1].offset
             self._end = self._highest + 1
+            self.received += len(messages)
             self.size += size
         return messages
 

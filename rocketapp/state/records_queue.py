@@ -42,6 +42,7 @@ class RecordsQueue(ProcessQueue[P]):
                 self._end, self._highest = new.end, new.end - 1
                 self.size += new.size
                 self._count += len(new)
+                self.received += len(new)
                 taken.append(new)
         return taken
 

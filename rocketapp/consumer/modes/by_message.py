@@ -99,7 +99,7 @@ class MessageDelivery:
         """None: what failed is sent back, or parked."""
         self._earlier: Mapping[int, object] = in_place.earlier if in_place is not None else {}
         self._quarantine = mode.quarantine(process_queue)
-        self._uncommitted = Uncommitted(process_queue)
+        self._uncommitted = Uncommitted(process_queue, {} if in_place is None else in_place.failed)
         """Of handlers that commit by hand."""
         self._takers: dict[int, Taker] = {}
         """By the identity of their callers."""

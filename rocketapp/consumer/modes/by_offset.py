@@ -119,8 +119,9 @@ Handled = tuple[Caller, list[Message]]
 class Uncommitted:
     """What one session has handled and not committed, in the order of its handling."""
 
-    def __init__(self, process_queue: ProcessQueue[Message]) -> None:
-        self._process_queue = process_queue
+    def __init__(self, process_queue: ProcessQueue[Message], failed: dict[int, Any]) -> None:
+        """`failed`: by offset what is tried again; what has been handled is not any more."""
+        self._process_queue, self._failed = process_queue, failed
         self._runs: list[Handled] = []
 
     def __repr__(self) -> str:
@@ -130,6 +131,8 @@ class Uncommitted:
         return sum(len(messages) for _, messages in self._runs)
 
     def add(self, caller: Caller, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self._failed.pop(message.offset, None)
         if self._runs and self._runs[-1][0] is caller:
             self._runs[-1][1].extend(messages)
         elif messages:

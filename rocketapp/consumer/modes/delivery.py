@@ -145,8 +145,10 @@ class Mode(ABC):
         """Why this queue finishes nothing: a message is tried again in place, or all calls are busy with other queues;
         otherwise empty.
         """
-        if (failed := self.context.attempts.failing.get(process_queue.message_queue)) is not None:
-            return f"#{failed.offset} has failed: what is behind it waits for its attempt {failed.times + 1}"
+        failing = self.context.attempts.failing.get(process_queue.message_queue, {})
+        if failed := [one for at, one in failing.items() if process_queue.is_unfinished(at)]:
+            offset, times, _ = min(failed)
+            return f"#{offset} has failed: what is behind it waits for its attempt {times + 1}"
         if not (callers := self.callers.busy()):
             return ""
         messages = process_queue.unfinished()

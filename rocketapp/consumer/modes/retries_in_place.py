@@ -36,6 +36,7 @@ class RetriesInPlace:
         """
         self.failed: dict[int, Failed] = {}
         """Failed attempts of messages that were looked at in this session, until the queue is committed beyond them."""
+        context.attempts.failing[process_queue.message_queue] = self.failed
         self._told: int | None = None
         """The offset of the message whose failed attempts the next owner would read."""
 
@@ -52,19 +53,15 @@ class RetriesInPlace:
             if delay is None and not await self.store_dead_letter(handler, message, failure):
                 return None
         counted = [message for message, failure, delay in step if delay is not None and not failure.parked]
+        self.count_attempts(counted)
         if counted:
-            self._tell(counted[0])
+            queue, self._told = self._process_queue.message_queue, counted[0].offset
+            self._context.attempts.tell(queue, self._told, counted[0].reconsume_times)
         if longest := max((delay for *_, delay in step if delay is not None), default=0.0):
             await asyncio.wait([self._ended], timeout=longest)
             if self._ended.done():
                 return None
-        self.count_attempts(counted)
         return [message for message, _, delay in step if delay is not None]
-
-    def _tell(self, message: Message) -> None:
-        self._told = message.offset
-        queue = self._process_queue.message_queue
-        self._context.attempts.tell(queue, message.offset, message.reconsume_times + 1)
 
     def _delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
         """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
@@ -105,11 +102,9 @@ class RetriesInPlace:
 
     def done_below(self, offset: int) -> None:
         """Every message below this offset is done: the queue is committed up to it."""
-        if self.failed:
-            self.failed = {at: one for at, one in self.failed.items() if at >= offset}
-        if self.earlier:
-            for at in [at for at in self.earlier if at < offset]:
-                del self.earlier[at]
+        for known in (self.failed, self.earlier):
+            for at in [at for at in known if at < offset]:
+                del known[at]
         if self._told is not None and self._told < offset:
             self._context.attempts.tell(self._process_queue.message_queue, self._told + 1, 0)
             self._told = None

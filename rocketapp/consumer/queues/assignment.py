@@ -174,20 +174,18 @@ class Assignment(Owned):
         session = committer.begin(process_queue, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
-        self._delivery, self._puller = (
-            delivery,
-            Puller(
-                member,
-                process_queue,
-                decode=self._mode.decode,
-                deliver=delivery.deliver,
-                flow=flow,
-                session=session,
-                passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
-            ),
+        self._delivery = delivery
+        puller = self._puller = Puller(
+            member,
+            process_queue,
+            decode=self._mode.decode,
+            deliver=delivery.deliver,
+            flow=flow,
+            session=session,
+            passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
         )
         try:
-            correction = await self._pull(self._puller, delivery, lock)
+            correction = await self._pull(puller, delivery, lock)
             if self.is_ending:
                 why, at_rest = "released", await self._give_back(session, delivery)
             else:

@@ -46,8 +46,8 @@ class FailedAttempts:
         self._shared = {topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast}
         """The topics whose attempts other members learn."""
         self._times: dict[MessageQueue, dict[int, Failed]] = {}
-        self.failing: dict[MessageQueue, Failed] = {}
-        """By queue the message that failed last and is tried again."""
+        self.failing: dict[MessageQueue, dict[int, Failed]] = {}
+        """By queue, and by offset, what has failed in its present session, which keeps that."""
         self._writing: dict[MessageQueue, Failed | None] = {}
         """Queues of which something is written, and what is to be written after that."""
 
@@ -81,11 +81,7 @@ class FailedAttempts:
                     known[told.offset] = max(told, known.get(told.offset, told))
 
     def tell(self, queue: MessageQueue, offset: int, times: int) -> None:
-        """For operators and the next owner: the message has failed this often; 0: it is done."""
-        if times:
-            self.failing[queue] = Failed(offset, times)
-        else:
-            self.failing.pop(queue, None)
+        """For the next owner: the message has failed this often; 0: it is done."""
         if queue.topic not in self._shared:
             return
         if queue in self._writing:

@@ -73,7 +73,7 @@ class Figures:
         self._reported: Counter[object] = Counter()
         """What was reported of each handler, and of each topic."""
         self._progress: dict[MessageQueue, tuple[int, int, float]] = {}
-        """By queue: its end less its unfinished messages, their number, and since when none was finished."""
+        """By queue: how many messages are finished, and unfinished, and since when none was finished."""
         self._waiting: set[MessageQueue] = set()
         """Queues of which it was said that they wait for a free call, or for a message that is tried again."""
         self._minute, self._hour = Growth(_MINUTE, self._now()), Growth(_HOUR, self._now())
@@ -120,10 +120,10 @@ class Figures:
         for queue, owned in self._owned.items():
             process_queue = owned.process_queue
             if process_queue is not None:
-                unfinished = len(process_queue)
-                finished, known = process_queue.end_offset - unfinished, before.get(queue)
-                is_same = known is not None and known[0] == finished and (known[1] or not unfinished)
-                seen[queue] = finished, unfinished, known[2] if known is not None and is_same else now
+                unfinished, known = len(process_queue), before.get(queue, (-1, 0, now))
+                finished = process_queue.received - unfinished
+                is_same = known[0] == finished and (known[1] or not unfinished)
+                seen[queue] = finished, unfinished, known[2] if is_same else now
         self._progress = seen
 
     def _tell_why_it_waits(self) -> None:

@@ -306,3 +306,15 @@ async def test_the_message_that_a_breaker_tries_is_none_that_becomes_a_dead_lett
     await eventually(lambda: len(cluster.bodies(dlq_topic("group"))) == 3, 60)
     await new.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_message_that_was_handled_at_last_and_waits_for_a_commit_is_not_told_as_failing() -> None:
+    failures = [ValueError("once")]
+    ledger = Ledger(lambda message: failures.pop() if failures else None)
+    cluster, _, member = await begun(2, ledger)
+    await asyncio.sleep(30)
+    assert ledger.calls == [(0, 1), (0, 2), (1, 1)]
+    assert member.consumer.snapshot().blocked == {}
+    await member.stop()
+    await cluster.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.model.event import Moving, QueueBlocked
+from rocketapp.model.outcome import Retry
 from rocketapp.model.policy import Policy
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -72,6 +73,51 @@ async def test_a_queue_with_keys_stands_still_only_when_all_of_its_keys_wait() -
         await asyncio.sleep(1)
     assert member.consumer.snapshot().blocked == {}
     await asyncio.sleep(15)
+    assert member.consumer.snapshot().blocked[queue].startswith("#0 has failed: ")
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_of_several_keys_the_message_is_named_that_is_not_done() -> None:
+    cluster, has_failed = FakeCluster(), False
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        nonlocal has_failed
+        if message.body == b"bad":
+            raise Retry(after=600)
+        if not has_failed:
+            has_failed = True
+            raise Retry(after=1)
+
+    topic = consumed(call, order_by=lambda message: message.body, retries=-1)
+    member = await cluster.member(topic).start()
+    cluster.send(queue, b"bad")
+    await asyncio.sleep(1)
+    cluster.send(queue, b"good")
+    await asyncio.sleep(20)
+    reason = "#0 has failed: what is behind it waits for its attempt 2"
+    assert member.consumer.counters.handled == 1
+    assert member.consumer.snapshot().blocked == {queue: reason}
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_messages_that_its_broker_passes_over_are_no_progress_of_a_queue() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        raise ValueError("no stock")
+
+    member = await cluster.member(consumed(call, orderly=True, retries=-1, tags="wanted")).start()
+    for number in range(30):
+        cluster.send(queue, b"x", TAGS="other" if number % 6 else "wanted")
+        await asyncio.sleep(1)
     assert member.consumer.snapshot().blocked[queue].startswith("#0 has failed: ")
     assert await member.stop()
     await cluster.stop()
