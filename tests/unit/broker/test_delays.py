@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketapp.broker.broker import Broker as WholeBroker
 from rocketapp.broker.broker import Pace
-from rocketapp.broker.delays import DelayedMessages, delayed, restored
+from rocketapp.broker.delays import BATCH, DelayedMessages, batch_of, delayed, restored
 from rocketapp.broker.store.config_files import DELAY_OFFSETS, decode
 from rocketapp.broker.store.files import Files, MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
@@ -364,3 +364,9 @@ def test_a_level_whose_queue_is_being_made_again_keeps_no_other_one() -> None:
     with pytest.raises(StoreError, match="made again"):
         broker.after(10)
     assert bodies(broker.store) == [b"second"]
+
+
+def test_one_write_delivers_a_bounded_number_of_messages_and_of_bytes() -> None:
+    large = record(bytes(3_000_000))
+    assert batch_of([None, large, large, large]) == (3, [large, large])
+    assert batch_of([None] * 100) == (BATCH, [])

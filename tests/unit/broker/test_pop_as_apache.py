@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from copy import deepcopy
 from dataclasses import replace
 from typing import Any
@@ -60,3 +61,19 @@ async def test_a_retry_names_the_broker_that_stored_it_again_at_the_address_that
         record = decode_record((await client.pull("%RETRY%billing_orders")).body)
         here = b"\0" * 15 + b"\1", 9877
         assert (record.born_host, record.born_port) == (record.store_host, record.store_port) == here
+
+
+@in_virtual_time
+async def test_a_stop_leaves_what_is_popped_in_the_order_in_which_it_comes_again() -> None:
+    """Apache RocketMQ goes through its revive queue in that order, and waits where something is not due."""
+    async with running() as broker:
+        one = await member(broker)
+        for body in b"ab":
+            await one.client.send("orders", bytes([body]), queue_id=0)
+        a, b = await one.pop()
+        await one.hide(a, 60)
+        await one.hide(b, 30)
+        await broker.restart()
+        client = await broker.client()
+        found = await client.messages(revive_topic("DefaultCluster"), queue_id=a.handle.revive_queue)
+        assert [json.loads(message.body)["it"] for message in found[-2:]] == [30_000, 60_000]

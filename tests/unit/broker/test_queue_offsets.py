@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from rocketapp.broker.offsets import OffsetTable
 from rocketapp.broker.store.config_files import CONSUMER_OFFSETS
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueryOffsetRequest
@@ -143,3 +144,15 @@ async def test_the_loss_of_the_table_is_told() -> None:
             assert [event for event in again.events if "begin anew" in str(event)]
             client = await again.client()
             assert len(await client.messages("orders")) == 1
+
+
+def test_offsets_that_a_member_has_committed_at_a_slave_say_that_they_describe_no_place_in_the_log() -> None:
+    """Those of Apache RocketMQ say nothing about it; both differ in what they count of popped messages."""
+    saved = {"offsetTable": {"orders@billing": {"0": 7}}}
+    apache, slave, next_start = OffsetTable(), OffsetTable(), OffsetTable()
+    apache.load(saved)
+    slave.load({**saved, "logPosition": 4096})
+    assert (apache.position, slave.position) == (None, 4096)
+    slave.commit("billing", "orders", 0, 9)
+    next_start.load(slave.begin_save(1.0)())
+    assert (next_start.committed("billing", "orders", 0), next_start.position) == (9, 0)
