@@ -131,8 +131,8 @@ class MessageStore:
     def append_batch(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
         """Store several messages with one write: all of them or none. Raises StoreError.
 
-        What no segment has room for together is stored one by one, up to the first that fails. `in_need`: also while
-        no message is taken, for records that let others go.
+        What no segment has room for together is stored one by one, and a later one that fails says `is_unknown` of all.
+        `in_need`: also while no message is taken, for records that let others go.
         """
         log = self.log
         problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
@@ -140,7 +140,10 @@ class MessageStore:
             raise StoreError(problem)
         done, data = self._encoded(records, log.end)
         if len(data) > log.room:
-            return [self.append_batch((record,), in_need=in_need)[0] for record in records]
+            try:
+                return [self.append_batch((record,), in_need=in_need)[0] for record in records]
+            except StoreError as error:
+                raise StoreError(error.problem, error.is_unknown or self.last_position >= done[0].physical) from error
         if done:
             try:
                 place = log.place_for(len(data))

@@ -104,6 +104,24 @@ def test_a_batch_may_be_larger_than_a_segment() -> None:
     assert bodies(open_store(files)) == [each.body for each in records]
 
 
+@pytest.mark.parametrize("room", [1, 2])
+def test_a_batch_larger_than_a_segment_is_perhaps_stored_when_the_disk_is_full_behind_its_first_messages(
+    room: int,
+) -> None:
+    def full(number: int, name: str, path: str) -> None:
+        if name == "create" and path.startswith("commitlog") and int(path[10:]) > room * 65_536:
+            raise OSError(28, "No space left on device")
+
+    disk = Disk(full)
+    store = open_store(disk)
+    store.append(record(bytes(60_000)))
+    if room == 1:
+        store.append(record(bytes(60_000)))
+    with pytest.raises(StoreError, match="No space left") as error:
+        store.append_batch([record(b"%d" % number + bytes(6_000)) for number in range(30)])
+    assert (error.value.is_unknown, len(bodies(store)) > 2) == ((room == 2,) * 2)
+
+
 def test_a_record_larger_than_a_segment_is_refused() -> None:
     store = open_store()
     least = store.append(record(b"x")).size - 1
