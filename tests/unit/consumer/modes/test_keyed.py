@@ -22,7 +22,7 @@ from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
+from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed, consumed_by, subscription
 from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
@@ -408,6 +408,20 @@ async def test_a_cut_drain_cancels_what_runs_and_commits_what_is_below() -> None
     assert not await member.stop(drain_timeout=2)
     assert cluster.committed(queue) == 2
     assert member.consumer.counters == HandlerStats(handled=3)
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_an_attempt_counts_also_when_the_lock_is_lost_before_the_next_one() -> None:
+    cluster, (queue,) = await with_keys("a")
+    keys = Keys()
+    keys.outcomes = {0: [Retry(after=100)]}
+    member = await cluster.member(keyed(keys)).start()
+    await asyncio.sleep(1)
+    cluster.locks["group", queue] = Lock("another", cluster.loop.time() + 50)
+    await eventually(lambda: keys.done == {"a": [0]}, 120)
+    assert keys.attempts(0) == [1, 2]
+    assert await member.stop()
     await cluster.stop()
 
 
