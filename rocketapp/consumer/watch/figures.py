@@ -188,7 +188,7 @@ class Figures:
             members=len(rebalancer.members),
             pulls=member.stats.pulls,
             handlers=tuple(
-                HandlerSnapshot(name=name, topic=topic, stats=stats, slow=self._slow_calls.counts[name])
+                HandlerSnapshot(name=name, topic=topic, stats=stats, slow=self._slow_calls.counts[name, topic])
                 for name, topic, stats in member.stats.each()
             ),
             unmatched=dict(member.stats.unmatched),

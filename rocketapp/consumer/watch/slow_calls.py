@@ -62,8 +62,8 @@ class SlowCalls:
         self._member, self._modes, self._redelivery = member, modes, redelivery
         self._warning = member.config.handler_warning
         self._now = asyncio.get_running_loop().time
-        self.counts: Counter[str] = Counter()
-        """By handler the calls that were warned about, since the start."""
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """By handler and topic the calls that were warned about, since the start."""
         self._seen: dict[int, _Running] = {}
         """By the identity of their items the calls that ran at the last look."""
 
@@ -98,7 +98,7 @@ class SlowCalls:
         # Once for all of them: it looks at every task, and a thousand calls may be late at the same moment.
         places = places_of_calls() if late else {}
         for one in late:
-            self.counts[one.handler.name] += not one.warned
+            self.counts[one.handler.name, one.handler.subscription.topic] += not one.warned
             one.warned += 1
             self._member.observe(self._slow(one, now, places))
         if expired and self._member.config.send_back_slow:

@@ -14,7 +14,7 @@ from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.watch.slow_calls import SlowCalls
 from rocketapp.model.event import HandlerSlow
 from rocketapp.wire.record import Message
-from tests.unit.consumer.fake_cluster import subscription
+from tests.unit.consumer.fake_cluster import FakeCluster, consumed, subscription
 from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
 from tests.unit.scripted import Events, in_virtual_time
@@ -79,3 +79,22 @@ async def test_calls_that_are_late_at_the_same_moment_are_looked_for_once(monkey
     calls.look()
     assert len(events.of(HandlerSlow)) == 64
     assert len(looks) == 1
+
+
+@in_virtual_time
+async def test_a_late_call_of_a_function_that_handles_two_topics_is_counted_at_its_own() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.create("other")
+    cluster.send(queue, b"x")
+
+    async def call(_: Message) -> None:
+        await asyncio.sleep(20)
+
+    topics = [consumed(call, topic=name) for name in ("topic", "other")]
+    member = await cluster.member(*topics, config=ConsumerConfig(handler_warning=10.0)).start()
+    await asyncio.sleep(15)
+    assert {one.topic: one.slow for one in member.consumer.snapshot().handlers} == {"topic": 1, "other": 0}
+    assert await member.stop()
+    await cluster.stop()
