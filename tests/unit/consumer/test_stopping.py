@@ -169,6 +169,25 @@ def test_a_cut_drain_commits_nothing_that_was_not_finished(how: str) -> None:
 
 
 @in_virtual_time
+async def test_a_stop_ends_every_loop_of_the_group_also_while_a_message_waits_to_be_sent_back() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    for name in ("topic", "ordered"):
+        (queue,) = cluster.create(name, queues=1)
+        cluster.send(queue, b"x")
+
+    async def call(_: Message) -> None:
+        raise ValueError("bad")
+
+    cluster.refuse(RequestCode.CONSUMER_SEND_MSG_BACK)
+    member = await cluster.member(consumed(call), consumed(call, topic="ordered", orderly=True)).start()
+    await asyncio.sleep(5)
+    await member.stop(drain_timeout=2)
+    await cluster.stop()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+@in_virtual_time
 async def test_the_group_is_left_last() -> None:
     cluster, seen = await started(), Seen()
     (queue,) = cluster.create("topic")
