@@ -216,6 +216,7 @@ class MessageStore:
     def _write_copied(self, position: int, size: int, data: bytes) -> None:
         """Write these bytes at this position, where so many fit into the segment. Raises StoreError."""
         log, problem = self.log, self.problem or self.refusal
+        size = size if position == log.end else log.room  # a batch may have left more than its first record needs
         place = log.next_place(size)
         if place != position:
             problem = problem or f"the record of position {position} would be at {place} here"

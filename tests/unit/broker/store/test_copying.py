@@ -59,6 +59,16 @@ def test_a_copy_has_the_bytes_and_the_messages_however_they_are_cut(sizes: int) 
     ]
 
 
+@pytest.mark.parametrize("sizes", [1000, 1 << 20])
+def test_a_copy_has_a_batch_that_begins_a_segment_whose_first_message_had_room_before(sizes: int) -> None:
+    master, slave = open_store(), slave_store()
+    master.append(record(bytes(60_000)))
+    assert master.append_batch([record(b"1" * 3000), record(b"2" * 3000)])[0].physical == SEGMENT
+    copy(slave, log_of(master), sizes)
+    assert log_of(slave) == log_of(master)
+    assert bodies(slave) == bodies(master)
+
+
 def test_a_copy_of_which_a_record_is_cut_goes_on_after_a_kill() -> None:
     master, files = full(), MemoryFiles()
     data = log_of(master)
