@@ -24,7 +24,7 @@ from rocketapp.wire.replication import HEAD_BYTES, encode_report, read_head
 
 AGAIN = 5.0
 """Seconds until a master that was left is connected again (Java: HAClient)."""
-_REPORT = 5.0
+REPORT = 5.0
 """Seconds after which the end of the log is reported once more (Java: haSendHeartbeatInterval)."""
 _IDLE = 20.0
 """Seconds of silence after which the master is given up (Java: haHousekeepingInterval)."""
@@ -130,7 +130,7 @@ class MasterLog:
     async def _report(self, writer: asyncio.StreamWriter, is_ours: asyncio.Event) -> str:
         """Say once more where the log ends, as long as the master is the same."""
         while self.master == self._tables.master:
-            await asyncio.sleep(_REPORT)
+            await asyncio.sleep(REPORT)
             if is_ours.is_set():
                 writer.write(encode_report(self._store.end_position))
         return f"the master is {self.master} now"

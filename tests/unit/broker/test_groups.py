@@ -52,6 +52,15 @@ def test_a_file_without_a_table_is_refused() -> None:
         GroupTable().load({})
 
 
+def test_a_table_that_cannot_be_taken_over_leaves_what_is_there() -> None:
+    groups = GroupTable()
+    groups.put(GroupConfig.from_json({"groupName": "billing"}))
+    before = dict(groups.by_name)
+    with pytest.raises(ValueError, match="groupName"):
+        groups.take_over({"subscriptionGroupTable": {"stock": {"groupName": "stock"}, "broken": {}}})
+    assert groups.by_name == before
+
+
 def test_what_apache_forbids_a_group_stays_in_the_file() -> None:
     saved = {"forbiddenTable": {"billing": {"orders": 1}}, "subscriptionGroupTable": {}}
     groups = GroupTable()

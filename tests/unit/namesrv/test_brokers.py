@@ -27,6 +27,7 @@ OTHER = {"clusterName": "other", "brokerName": "broker-b", "brokerId": "0", "bro
 TOPICS = encode_topics(
     {"topicConfigTable": {name: TopicConfig(name, 3, 2).to_json() for name in ("orders", "bills")}, "dataVersion": {}}
 )
+NO_TOPICS = encode_topics({"topicConfigTable": {}, "dataVersion": {}})
 
 
 class Server:
@@ -120,8 +121,8 @@ async def test_there_is_an_end_to_how_many_are_noted() -> None:
 async def test_another_broker_is_in_routes_with_its_slaves_until_it_is_gone() -> None:
     server = Server(takes_slaves=False, takes_others=True)
 
-    def register(**change: str) -> Command:
-        return server.ask(RequestCode.REGISTER_BROKER, TOPICS, **OTHER | change)
+    def register(body: bytes = TOPICS, **change: str) -> Command:
+        return server.ask(RequestCode.REGISTER_BROKER, body, **OTHER | change)
 
     def route(topic: str) -> dict[str, tuple[int, dict[int, str]]]:
         found = decode_route(server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic).body)
@@ -130,7 +131,7 @@ async def test_another_broker_is_in_routes_with_its_slaves_until_it_is_gone() ->
 
     assert register(brokerId="1", brokerAddr="10.0.0.6:10911").fields == {"haServerAddr": "", "masterAddr": ""}
     assert register(haServerAddr="10.0.0.5:10912").code == ResponseCode.SUCCESS
-    answer = register(brokerId="1", brokerAddr="10.0.0.6:10911")
+    answer = register(NO_TOPICS, brokerId="1", brokerAddr="10.0.0.6:10911")  # its master's count
     assert answer.fields == {"haServerAddr": "10.0.0.5:10912", "masterAddr": "10.0.0.5:10911"}
     addresses = {0: "10.0.0.5:10911", 1: "10.0.0.6:10911"}
     assert set(route("orders")) == {"broker-a", "broker-b"}

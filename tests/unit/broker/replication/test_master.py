@@ -138,6 +138,8 @@ async def test_a_slave_gets_the_log_byte_by_byte_over_the_ends_of_files(pair: Pa
     pair.write(3)
     await copy.follow(pair.store.durable_position)
     assert bytes(copy.log) == pair.log()
+    await eventually(lambda: pair.master.replicated == copy.end)
+    copy.report(1)  # what it once had it has
     await copy.close()
     await eventually(lambda: not pair.master.slaves)
     assert pair.events.of(SlaveJoined) == [SlaveJoined("127.0.0.1", 0)]

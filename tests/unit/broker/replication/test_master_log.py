@@ -642,6 +642,26 @@ async def test_another_history_is_refused_with_its_position_and_nothing_is_cut(i
     assert not events.of(FollowsMaster)
 
 
+async def test_a_slave_claims_nothing_that_its_master_has_not_been_compared_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(master_log, "REPORT", 0.01)
+    said = list[int]()
+
+    class Silent(Scripted):
+        async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.closing(writer), contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.2):
+                    while True:
+                        said.append(int.from_bytes(await reader.readexactly(8)))
+
+    master, slave, events = Silent(full(count=20)), slave_store(), Events()
+    copy(slave, master.log[:3000], 1000)
+    async with following_of(master, slave, events):
+        await eventually(lambda: bool(events.of(LeftMaster)))
+    assert set(said) == {slave.last_position}
+
+
 async def test_a_fork_that_goes_on_past_our_last_record_is_another_history() -> None:
     theirs, slave, events = open_store(), slave_store(), Events()
     theirs.append(record(b"common", queue_id=1))
