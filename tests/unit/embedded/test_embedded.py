@@ -31,6 +31,7 @@ from rocketapp.wire.requests.offsets import OffsetResponse
 from rocketapp.wire.requests.routes import decode_route
 from rocketapp.wire.requests.send import SendRequest
 from tests.cases import cases
+from tests.peers.clusters import free_port
 from tests.unit.broker.asking import Running, running
 from tests.unit.scripted import in_virtual_time
 
@@ -50,6 +51,18 @@ async def ask(address: str, command: Command) -> Command:
         return await connection.start_request(command, timeout=5.0)
     finally:
         await connection.close()
+
+
+async def test_a_master_that_has_stopped_serves_on_none_of_its_ports(tmp_path: Path) -> None:
+    port = free_port(around=(-2, 0, 1))
+    broker = new(tmp_path, options={"ha_port": port + 1})
+    await broker.start(("127.0.0.1", port))
+    for each in (port - 2, port, port + 1):
+        socket.create_connection(("127.0.0.1", each)).close()
+    await broker.stop()
+    for each in (port - 2, port, port + 1):
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", each))
 
 
 async def test_one_port_is_name_server_and_broker(tmp_path: Path) -> None:
