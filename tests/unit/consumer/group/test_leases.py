@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from functools import partial
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.blocked import BlockedQueues
@@ -230,3 +230,17 @@ async def test_refused_locks_are_asked_for_together_twice_a_second() -> None:
     locks.taken = set()
     await eventually(lambda: all(lock.gained.done() for lock in found), 1)
     await locks.tasks.close()
+
+
+@in_virtual_time
+async def test_under_a_lock_that_is_lost_nothing_starts_and_who_waits_for_it_hears_of_it_at_once() -> None:
+    keeper: Any = None
+    lock, now, heard = Lock(MessageQueue("topic", "broker-a", 0), keeper, ConsumerConfig()), 0.0, list[bool]()
+    lock.granted(now)
+    assert lock.held(now)
+    assert lock.ask_at == lock.renewal() > now
+    lock.when_decided(lambda: heard.append(lock.is_lost))
+    lock.lose()
+    assert not lock.held(now)
+    assert heard == [True]
+    assert lock.lost.done()
