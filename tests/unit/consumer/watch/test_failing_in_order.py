@@ -121,3 +121,44 @@ async def test_messages_that_its_broker_passes_over_are_no_progress_of_a_queue()
     assert member.consumer.snapshot().blocked[queue].startswith("#0 has failed: ")
     assert await member.stop()
     await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_message_that_is_done_is_not_named_while_an_earlier_one_runs() -> None:
+    cluster, has_failed = FakeCluster(), False
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        nonlocal has_failed
+        if message.body == b"long":
+            await asyncio.sleep(25)
+        elif not has_failed:
+            has_failed = True
+            raise Retry(after=1)
+
+    member = await cluster.member(consumed(call, order_by=lambda message: message.body)).start()
+    cluster.send(queue, b"long")
+    cluster.send(queue, b"good")
+    await asyncio.sleep(20)
+    assert "has failed" not in member.consumer.snapshot().blocked.get(queue, "")
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_that_was_idle_has_its_time_from_the_first_message_on() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        raise ValueError("no stock")
+
+    member = await cluster.member(consumed(call, orderly=True)).start()
+    await asyncio.sleep(30)
+    cluster.send(queue, b"x")
+    await asyncio.sleep(5)
+    assert member.consumer.snapshot().blocked == {}
+    assert await member.stop()
+    await cluster.stop()
