@@ -73,6 +73,7 @@ class PopQueue(ProcessQueue[M]):
     """What one broker has handed out of one topic, and is in flight here."""
 
     __slots__ = ("_hand_outs", "_prompt", "_ready", "coming", "is_empty_since", "rest")
+    received: int
     size: int
 
     def __init__(self, message_queue: MessageQueue, prompt: Callable[[], None], epoch: int = 0) -> None:

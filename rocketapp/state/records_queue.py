@@ -20,6 +20,7 @@ class RecordsQueue(ProcessQueue[P]):
     """The unfinished records of one queue, in offset order."""
 
     __slots__ = ("_count",)
+    received: int
     size: int
 
     def __init__(self, message_queue: MessageQueue, first_offset: int, epoch: int = 0) -> None:

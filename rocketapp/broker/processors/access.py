@@ -37,7 +37,7 @@ def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..
 
     async def process(self: AccessProcessor, connection: Connection, command: Command) -> bytes:
         try:
-            await self.permissions.change(partial(change, self, command), self.run)
+            await self._permissions.change(partial(change, self, command), self._run)
         except ValueError as error:
             _refuse(str(error))
         return DONE
@@ -49,7 +49,7 @@ class AccessProcessor:
     """Shows and changes who may do what."""
 
     def __init__(self, permissions: Permissions, run: Callable[[Callable[[], object]], Awaitable[None]]) -> None:
-        self.permissions, self.run = permissions, run
+        self._permissions, self._run = permissions, run
 
     # What is shown.
 
@@ -61,7 +61,7 @@ class AccessProcessor:
     @answers(RequestCode.AUTH_LIST_USER, needs=SEE_CLUSTER)
     def users(self, connection: Connection, command: Command) -> Answer:
         part = read.text(command.fields, "filter", "")
-        found = [user for user in self.permissions.saved.users if part in user.username]
+        found = [user for user in self._permissions.saved.users if part in user.username]
         return _shown(sorted(found, key=lambda user: user.username))
 
     @answers(RequestCode.AUTH_GET_ACL, needs=SEE_CLUSTER)
@@ -71,7 +71,7 @@ class AccessProcessor:
     @answers(RequestCode.AUTH_LIST_ACL, needs=SEE_CLUSTER)
     def acls(self, connection: Connection, command: Command) -> Answer:
         subject, resource = (read.text(command.fields, name, "") for name in ("subjectFilter", "resourceFilter"))
-        acls = (acl for acl in self.permissions.saved.acls if subject in acl.subject)
+        acls = (acl for acl in self._permissions.saved.acls if subject in acl.subject)
         found = [_only(acl, lambda policy, entry: resource in entry.resource) for acl in acls]
         return _shown(sorted((acl for acl in found if acl.policies), key=lambda acl: acl.subject))
 
@@ -87,7 +87,7 @@ class AccessProcessor:
             _refuse("The user is existed")
         user = _with(User(name, info.password or ""), info)
         self._check_super(command, "create", user)
-        saved = self.permissions.saved
+        saved = self._permissions.saved
         return replace(saved, users=[*saved.users, user])
 
     @answers(RequestCode.AUTH_UPDATE_USER, needs=CHANGE_CLUSTER)
@@ -98,13 +98,13 @@ class AccessProcessor:
             _refuse("The user is not exist")
         changed = _with(user, _body(command, _UserInfo))
         self._check_super(command, "update", user, changed)
-        saved = self.permissions.saved
+        saved = self._permissions.saved
         return replace(saved, users=[changed if each is user else each for each in saved.users])
 
     @answers(RequestCode.AUTH_DELETE_USER, needs=CHANGE_CLUSTER)
     @_changes
     def delete_user(self, command: Command) -> Saved:
-        name, saved = read.text(command.fields, "username"), self.permissions.saved
+        name, saved = read.text(command.fields, "username"), self._permissions.saved
         user = self._user(name)
         if user is not None:
             self._check_super(command, "delete", user, code=ResponseCode.NO_PERMISSION)
@@ -115,7 +115,7 @@ class AccessProcessor:
     @_changes
     def update_acl(self, command: Command) -> Saved:
         """Entries about the same resource are replaced, others stay."""
-        subject, saved = read.text(command.fields, "subject"), self.permissions.saved
+        subject, saved = read.text(command.fields, "subject"), self._permissions.saved
         if self._user(subject.removeprefix("User:")) is None:
             _refuse(f"The subject of {subject} is not exist.")
         policies = {} if (acl := self._acl(subject)) is None else {each.policy_type: each for each in acl.policies}
@@ -131,7 +131,7 @@ class AccessProcessor:
     @_changes
     def delete_acl(self, command: Command) -> Saved:
         """Without a resource all policies of the subject."""
-        subject, saved = read.text(command.fields, "subject"), self.permissions.saved
+        subject, saved = read.text(command.fields, "subject"), self._permissions.saved
         kind, resource = (read.text(command.fields, name, "") for name in ("policyType", "resource"))
         acl = self._acl(subject)
         if acl is None:
@@ -142,15 +142,15 @@ class AccessProcessor:
         return replace(saved, acls=[*others, left] if left.policies and resource else others)
 
     def _user(self, name: str) -> User | None:
-        return next((user for user in self.permissions.saved.users if user.username == name), None)
+        return next((user for user in self._permissions.saved.users if user.username == name), None)
 
     def _acl(self, subject: str) -> Acl | None:
-        return next((acl for acl in self.permissions.saved.acls if acl.subject == subject), None)
+        return next((acl for acl in self._permissions.saved.acls if acl.subject == subject), None)
 
     def _check_super(
         self, command: Command, what: str, *users: User, code: ResponseCode = ResponseCode.SYSTEM_ERROR
     ) -> None:
-        if any(user.user_type == "Super" for user in users) and not self.permissions.is_super(command):
+        if any(user.user_type == "Super" for user in users) and not self._permissions.is_super(command):
             raise BrokerError(code, f"The super user can only be {what} by super user")
 
 

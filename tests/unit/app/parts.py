@@ -97,6 +97,8 @@ class NotedProducer:
     async def send_one_way(self, message: Outgoing) -> None:
         await self.send(message)
 
+    send_raw = send_one_way
+
 
 class NotedConsumer:
     def __init__(self, diary: Diary, *, member: Member, expected_members: int, **_: Any) -> None:
