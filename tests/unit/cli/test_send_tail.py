@@ -304,7 +304,8 @@ def test_the_settings_name_the_cluster_too(folder: Path, address: str, here: Her
 def test_what_is_left_is_sent_when_the_reader_has_seen_enough(
     folder: Path, address: str, topic: str, stored: Stored
 ) -> None:
-    command = [sys.executable, "-m", "rocketapp", "send", topic, "x", "--count", "300", "--name-server", address]
+    many = 2000  # whose lines are more than a pipe takes before somebody reads
+    command = [sys.executable, "-m", "rocketapp", "send", topic, "x", "--count", f"{many}", "--name-server", address]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=folder) as process:
         assert process.stdout is not None and process.stderr is not None
@@ -314,7 +315,7 @@ def test_what_is_left_is_sent_when_the_reader_has_seen_enough(
         assert process.stderr.read() == (
             "rocketapp: stdout was closed: all messages are sent, but no further one is shown\n"
         )
-    assert len(stored(300)) == 300
+    assert len(stored(many)) == many
 
 
 @pytest.mark.parametrize("command", [("send", "x"), ("tail", "--from", "first", "--count", "1")])
