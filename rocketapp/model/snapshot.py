@@ -80,6 +80,10 @@ class QueueSnapshot:
     """When the broker stored the oldest of the unfinished messages, in milliseconds since 1970; None without any."""
     rest: int | None = None
     """Of a popped topic: what the broker had left when it last answered, as of all members; None of a pulled queue."""
+    finished: int | None = None
+    """Grows by one with each message that is finished, from the offset on where it was opened; None while it is not
+    consumed. Messages that its broker passes over do not count.
+    """
     corrected: str = ""
     """Why its offset was corrected last, beyond the queue's end or below its first message; empty when it never was."""
 

@@ -63,8 +63,7 @@ class Stalls:
 
     def _seen(self, now: float, key: tuple[str, str, MessageQueue], queue: QueueSnapshot) -> _Standing:
         standing = self._standing.get(key)
-        # While it is not consumed, the position is not known: nothing is finished meanwhile.
-        finished = None if queue.position is None else queue.position - queue.unfinished
+        finished = queue.finished  # None while it is not consumed: nothing is finished meanwhile
         if standing is None:
             standing = self._standing[key] = _Standing(finished or 0, queue.committed or 0, now, now)
         elif finished is not None and finished > standing.finished:

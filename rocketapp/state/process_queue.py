@@ -52,8 +52,8 @@ class ProcessQueue(Generic[M]):
         self._unfinished: dict[int, M] = {}
         self._end = first_offset
         self._highest = first_offset
-        self.received: int = 0
-        """How many messages were put."""
+        self.received: int = first_offset
+        """How many messages were put, counted from the first offset on: the end, were no offset passed over."""
         self.size: int = 0
         """Bytes of the unfinished messages' records."""
         self.broker_end: int | None = None
@@ -72,6 +72,11 @@ class ProcessQueue(Generic[M]):
     def __len__(self) -> int:
         """How many messages are unfinished."""
         return len(self._unfinished)
+
+    @property
+    def finished(self) -> int:
+        """Grows by one with each message that is finished, and not with those that the broker passes over."""
+        return self.received - len(self)
 
     @property
     def end_offset(self) -> int:
@@ -176,6 +181,7 @@ class ProcessQueue(Generic[M]):
         unfinished = self._unfinished
         while unfinished and next(reversed(unfinished)) >= offset:
             self.size -= unfinished.popitem()[1].size
+            self.received -= 1
         self._end = min(self._end, offset)
         if self._watchers:
             self._tell()

@@ -59,7 +59,9 @@ class RecordsQueue(ProcessQueue[P]):
     def withdraw(self, offset: int) -> None:
         """Remove all records that begin at `offset` or above. The queue's next owner pulls them again."""
         while self._unfinished and next(reversed(self._unfinished)) >= offset:
-            self._forget(self._unfinished.popitem()[1])
+            records = self._unfinished.popitem()[1]
+            self._forget(records)
+            self.received -= len(records)
         last = next(reversed(self._unfinished.values()), None)
         self._end = min(self._end, offset if last is None else max(offset, last.end))
         if self._watchers:

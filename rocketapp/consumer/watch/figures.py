@@ -120,8 +120,8 @@ class Figures:
         for queue, owned in self._owned.items():
             process_queue = owned.process_queue
             if process_queue is not None:
-                unfinished, known = len(process_queue), before.get(queue, (-1, 0, now))
-                finished = process_queue.received - unfinished
+                unfinished, finished = len(process_queue), process_queue.finished
+                known = before.get(queue, (-1, 0, now))
                 is_same = known[0] == finished and (known[1] or not unfinished)
                 seen[queue] = finished, unfinished, known[2] if is_same else now
         self._progress = seen
@@ -218,6 +218,7 @@ class Figures:
             lease=(asked if process_queue is None else process_queue.lease.state(self._now())),
             oldest_ms=None if oldest is None else oldest.stored_ms,
             rest=None if popped is None else popped.rest,
+            finished=None if process_queue is None else process_queue.finished,
             corrected=self._member.blocked.corrections.get(queue, ""),
         )
 

@@ -31,6 +31,14 @@ def test_a_queue_whose_messages_are_finished_slowly_moves() -> None:
     assert seconds(stalls, 25.0, position=1000, unfinished=999) == [5.0]
 
 
+def test_messages_that_its_broker_passes_over_are_no_progress_of_a_queue() -> None:
+    stalls = Stalls()
+    for now in range(30):
+        queue = queue_at(11 + now, unfinished=1, passed_over=now, still=FULL)
+        (stall,) = stalls.look(now, snapshot_of(queue))
+        assert stall.seconds == now
+
+
 def test_an_attempt_to_go_on_is_no_progress() -> None:
     stalls = Stalls()
     seconds(stalls, 0.0, position=10)

@@ -15,6 +15,7 @@ def queue_at(
     position: int | None,
     *,
     unfinished: int = 0,
+    passed_over: int = 0,
     still: str = "",
     queue_id: int = 0,
     committed: int = 5,
@@ -31,6 +32,7 @@ def queue_at(
         blocked=still,
         lease="none",
         oldest_ms=oldest_ms,
+        finished=None if position is None else position - unfinished - passed_over,
         corrected=corrected,
     )
 

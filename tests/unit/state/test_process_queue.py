@@ -90,9 +90,9 @@ def test_withdrawn_messages_are_to_be_read_again() -> None:
     queue.put(items(*range(10)))
     queue.advance(30)
     queue.withdraw(6)
-    assert (len(queue), queue.size, queue.end_offset) == (6, 600, 6)
+    assert (len(queue), queue.size, queue.end_offset, queue.finished) == (6, 600, 6, 0)
     queue.finish_all(items(*range(6)))
-    assert queue.commit_offset == 6
+    assert (queue.commit_offset, queue.finished) == (6, 6)
 
 
 def test_a_closed_queue_accepts_nothing() -> None:

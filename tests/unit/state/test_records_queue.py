@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
         super().__init__()
         self.queue: RecordsQueue[Some] = RecordsQueue(QUEUE, 5)
         self.records: list[Some] = []
-        self.end = self.committed = 5
+        self.end = self.committed = self.finished = 5
 
     @rule(sizes=st.lists(st.integers(1, 4), min_size=1, max_size=4), back=st.integers(0, 6), gap=st.integers(0, 2))
     def pull(self, sizes: list[int], back: int, gap: int) -> None:
@@ -111,6 +111,7 @@ class Machine(RuleBasedStateMachine):
         for _ in range(1 + twice):
             self.queue.finish_all(done)
         self.records = [each for each in self.records if each not in done]
+        self.finished += sum(len(each.offsets) for each in done)
 
     @precondition(lambda self: self.records)
     @rule(data=st.data())
@@ -129,7 +130,7 @@ class Machine(RuleBasedStateMachine):
     def says_what_is_true(self) -> None:
         queue = self.queue
         offsets = [at for each in self.records for at in each.offsets]
-        assert (len(queue), queue.size) == (len(offsets), 10 * len(offsets))
+        assert (len(queue), queue.size, queue.finished) == (len(offsets), 10 * len(offsets), self.finished)
         assert queue.commit_offset == min(offsets, default=self.end)
         assert queue.end_offset == self.end
         assert queue.unfinished() == self.records

@@ -118,7 +118,10 @@ async def test_messages_that_its_broker_passes_over_are_no_progress_of_a_queue()
     for number in range(30):
         cluster.send(queue, b"x", TAGS="other" if number % 6 else "wanted")
         await asyncio.sleep(1)
-    assert member.consumer.snapshot().blocked[queue].startswith("#0 has failed: ")
+    snapshot = member.consumer.snapshot()
+    assert snapshot.blocked[queue].startswith("#0 has failed: ")
+    (one,) = (each for each in snapshot.queues if each.queue == queue)
+    assert (one.position, one.unfinished, one.finished) == (30, 5, 0)
     assert await member.stop()
     await cluster.stop()
 
