@@ -10,7 +10,6 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState
 
@@ -18,24 +17,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 """Seconds between two looks at a key that another holder has."""
 
 
-class NextStep(Enum):
-    """What to do with a message now."""
-
-    HANDLE = "handle"
-    SKIP = "skip"
-    """It is done without its handler."""
-    WAIT = "wait"
-    """It is parked, and claimed again after that."""
-
-
-def next_step(answer: Answer, own: Claim) -> NextStep:
-    """What follows from the store's answer to this claim.
+def state_for(own: Claim, answer: Answer) -> MarkState:
+    """What the store's answer says to this claim: to handle the message, to pass it over, or to wait.
 
     A copy of which another one is handled waits: the holder of that one has perhaps died.
     """
-    if answer.state is MarkState.CLAIMED or answer.holder == own.holder:
-        return NextStep.HANDLE
-    return NextStep.SKIP if answer.state is MarkState.DONE else NextStep.WAIT
+    return MarkState.CLAIMED if answer.holder == own.holder else answer.state
 
 
 def pause_before_look(answer: Answer, lease: float) -> float:
@@ -55,21 +42,21 @@ class Split:
     """From the first message that has to wait: they are parked, and claimed again after that."""
 
 
-def split(steps: Sequence[NextStep]) -> Split:
+def split(states: Sequence[MarkState]) -> Split:
     """A batch is handled up to its first message that has to wait, so that order is kept.
 
     Two batches that waited for each other's keys while they held their own would wait for ever.
     """
-    until = next((at for at, step in enumerate(steps) if step is NextStep.WAIT), len(steps))
+    until = states.index(MarkState.RUNNING) if MarkState.RUNNING in states else len(states)
 
-    def places(step: NextStep, begin: int, end: int) -> tuple[int, ...]:
-        return tuple(at for at in range(begin, end) if steps[at] is step)
+    def places(state: MarkState, begin: int, end: int) -> tuple[int, ...]:
+        return tuple(at for at in range(begin, end) if states[at] is state)
 
     return Split(
-        handle=places(NextStep.HANDLE, 0, until),
-        skip=places(NextStep.SKIP, 0, until),
-        release=places(NextStep.HANDLE, until, len(steps)),
-        later=tuple(range(until, len(steps))),
+        handle=places(MarkState.CLAIMED, 0, until),
+        skip=places(MarkState.DONE, 0, until),
+        release=places(MarkState.CLAIMED, until, len(states)),
+        later=tuple(range(until, len(states))),
     )
 
 

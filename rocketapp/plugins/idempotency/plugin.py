@@ -5,8 +5,7 @@ from __future__ import annotations
 from rocketapp.plugin import IdempotencyStore, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.idempotency.config import IdempotencyConfig
 from rocketapp.plugins.idempotency.leased_store import LeasedStore
-from rocketapp.plugins.idempotency.once import Once
-from rocketapp.plugins.idempotency.once_batch import OnceBatch
+from rocketapp.plugins.idempotency.once import Once, OnceBatch
 
 
 class Idempotency:

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, MarkState
-from rocketapp.plugins.idempotency.decisions import Marks, NextStep, next_step, pause_before_look, split
+from rocketapp.plugins.idempotency.decisions import Marks, pause_before_look, split, state_for
 
 MINE, OTHERS = "a", "b"
 
 
-def step(answer: Answer) -> NextStep:
-    return next_step(answer, Claim("k", MINE))
+def state(answer: Answer) -> MarkState:
+    return state_for(Claim("k", MINE), answer)
 
 
 def running(holder: str = OTHERS) -> Answer:
@@ -20,16 +20,16 @@ def running(holder: str = OTHERS) -> Answer:
 
 
 def test_a_free_key_is_handled_and_a_done_one_skipped() -> None:
-    assert step(CLAIMED) is NextStep.HANDLE
-    assert step(DONE) is NextStep.SKIP
+    assert state(CLAIMED) is MarkState.CLAIMED
+    assert state(DONE) is MarkState.DONE
 
 
 def test_a_claim_whose_answer_was_lost_is_still_mine() -> None:
-    assert step(running(MINE)) is NextStep.HANDLE
+    assert state(running(MINE)) is MarkState.CLAIMED
 
 
 def test_a_second_copy_waits() -> None:
-    assert step(running()) is NextStep.WAIT
+    assert state(running()) is MarkState.RUNNING
 
 
 def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
@@ -37,13 +37,13 @@ def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
     assert [pause_before_look(answer, 30.0) for answer in left] == [0.05, 0.5, 1.0, 0.3, 0.05]
 
 
-@given(st.lists(st.sampled_from(NextStep), max_size=8))
-def test_a_batch_is_handled_in_order_up_to_what_has_to_wait(steps: list[NextStep]) -> None:
-    parts = split(steps)
-    until = steps.index(NextStep.WAIT) if NextStep.WAIT in steps else len(steps)
+@given(st.lists(st.sampled_from(MarkState), max_size=8))
+def test_a_batch_is_handled_in_order_up_to_what_has_to_wait(states: list[MarkState]) -> None:
+    parts = split(states)
+    until = states.index(MarkState.RUNNING) if MarkState.RUNNING in states else len(states)
     assert sorted(parts.handle + parts.skip) == list(range(until))
-    assert parts.later == tuple(range(until, len(steps)))
-    claimed = {at for at, one in enumerate(steps) if one is NextStep.HANDLE}
+    assert parts.later == tuple(range(until, len(states)))
+    claimed = {at for at, one in enumerate(states) if one is MarkState.CLAIMED}
     assert set(parts.handle) | set(parts.release) == claimed
 
 
