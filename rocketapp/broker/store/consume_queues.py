@@ -270,10 +270,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
             if not queue.open(max_offset):
                 return False
+            queue.last_physical = last_physical
             queue.find_min(log.min_position)
             if queue.min_offset < max_offset and queue.entry(max_offset - 1)[0] != last_physical:
                 return False
-            queue.last_physical = last_physical
         for queue in queues.values():
             queue.zero_behind()
         for key in self._on_disk():

@@ -10,6 +10,7 @@ from rocketapp.broker.store.checkpoint import CHECKPOINT, HINT
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.model.event import LogCut, RecordDamaged, StoreRecovered
+from tests.unit.broker.store.disk import Disk
 from tests.unit.broker.store.stores import Events, Watched, bodies, open_store, record
 
 LOG = "commitlog/00000000000000000000"
@@ -43,6 +44,17 @@ def test_after_a_clean_stop_nothing_has_to_be_read_again() -> None:
     store, event, _ = recovered(files)
     assert (event.scanned_bytes, event.is_rebuilt) == (0, False)
     assert bodies(store) == expected
+
+
+def test_a_start_looks_at_the_first_and_the_last_entry_of_a_queue() -> None:
+    disk = Disk(sees_reads=True)
+    store = open_store(disk)
+    numbered(store, range(300))
+    store.close()
+    reads = list[str]()
+    disk.on_call = lambda number, name, path: reads.append(path) if name == "read" else None
+    open_store(disk)
+    assert len([path for path in reads if path.startswith("consumequeue/")]) <= 3
 
 
 def test_after_a_kill_only_what_came_after_the_last_hint_is_read() -> None:
