@@ -375,8 +375,8 @@ class MessageDelivery:
                 self._started_to = max(self._started_to, message.offset)
             else:
                 kept.append(message)
-            if self._ended.done():
-                return
+            if self._ended.done() and self._process_queue.is_unfinished(message.offset):
+                return  # it rests: the queue's next owner gets it again
         if len(kept) < len(messages_of(item)):
             line.items.popleft()
             if kept:

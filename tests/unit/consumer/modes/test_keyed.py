@@ -13,6 +13,7 @@ import pytest
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageMode
+from rocketapp.consumer.retry.attempts import Failed
 from rocketapp.model.event import OrderKeyMissing, Released, Retried
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
@@ -23,7 +24,7 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, Lock, consumed, consumed_by, subscription
-from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, under
+from tests.unit.consumer.modes.contexts import DeadLetters, ScriptedLock, mode_context, opened, under
 from tests.unit.consumer.reports import QUEUE, message
 from tests.unit.scripted import eventually, in_virtual_time
 
@@ -392,6 +393,25 @@ async def test_behind_a_dead_letter_of_the_end_a_key_goes_on_below_what_was_star
     assert member.consumer.counters == HandlerStats(handled=3, dead_lettered=1)
     assert cluster.committed(queue) == 4
     await cluster.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize(("seconds", "left"), [(0.5, []), (5.0, [0, 2])])
+async def test_behind_a_dead_letter_without_a_call_that_the_end_met_a_key_goes_on_below_what_was_started(
+    seconds: float, left: list[int]
+) -> None:
+    async def handle(message: Message) -> None: ...
+
+    handler = Handler(subscription(order_by=lambda message: message.offset % 2, retries=0), handle)
+    context = mode_context([handler], dead_letters=DeadLetters(after=seconds))
+    context.attempts.keep(QUEUE, [Failed(0, 1)])
+    way = MessageMode([consumed_by(handler)], context, in_order=True)
+    process_queue, delivery = opened(way, QUEUE, *map(message, range(4)))
+    await asyncio.sleep(0.1)
+    delivery.end()
+    await delivery.drained()
+    assert [one.offset for one in process_queue.unfinished()] == left
+    await way.callers.stop()
 
 
 @in_virtual_time
