@@ -35,6 +35,8 @@ _MENDS = {
     r".* partially initialized module ": "declare the handlers on a Router in a module that does not import the app",
 }
 """By the beginning of what Python says."""
+_NEEDED = "rocketapp", "click", "dependency_injector", "dynaconf", "msgspec", "opentelemetry", "pluggy", "uvloop"
+"""What every process of ours imports beside Python's own modules."""
 _MODULES = ".py", "/__init__.py"
 _TARGET = re.compile(r"(?P<module>[^:()]+)(:(?P<attribute>[^:()]+)(?P<call>\(\))?)?")
 
@@ -42,14 +44,14 @@ _TARGET = re.compile(r"(?P<module>[^:()]+)(:(?P<attribute>[^:()]+)(?P<call>\(\))
 def put_current_directory_on_path() -> None:
     """First on `sys.path`, as for `python -m`: the user's modules lie there.
 
-    Raises CommandError for one that has the name of a module of Python itself which is loaded: nothing here could
-    import it, and a process that is started would get it in the place of Python's.
+    Raises CommandError for one that has the name of a module of Python itself which is loaded, or of a package that we
+    need: nothing here could import it, and a process that is started would get it in the place of the other.
     """
     here = str(Path.cwd())
     if hiding := hiding_files(sys.modules):
         raise CommandError(hiding)
-    if Path("rocketapp.py").is_file():
-        raise CommandError("rocketapp.py hides rocketapp itself: rename it")
+    if name := next((name for name in _NEEDED if Path(f"{name}.py").is_file()), ""):
+        raise CommandError(f"{name}.py hides {name} itself: rename it")
     if here not in sys.path:
         sys.path.insert(0, here)
 

@@ -227,9 +227,10 @@ def test_a_file_that_hides_a_loaded_module_of_python_is_named_before_anything_st
     assert load_app(module).name == "shop"
 
 
-def test_an_app_in_a_file_with_the_name_of_rocketapp_is_refused(write: Write) -> None:
-    Path("rocketapp.py").write_text(APP + "app = RocketApp('shop')\n")
-    assert problem("rocketapp:app") == "rocketapp.py hides rocketapp itself: rename it"
+@pytest.mark.parametrize("name", ["rocketapp", "msgspec", "opentelemetry"])
+def test_a_file_with_the_name_of_rocketapp_or_of_what_it_needs_is_refused(write: Write, name: str) -> None:
+    Path(f"{name}.py").write_text(APP + "app = RocketApp('shop')\n")
+    assert problem(f"{name}:app") == f"{name}.py hides {name} itself: rename it"
 
 
 def test_a_package_hides_a_module_as_well_and_a_folder_without_modules_does_not(write: Write) -> None:
