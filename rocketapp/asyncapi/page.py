@@ -12,35 +12,9 @@ from typing import Any, Final
 from rocketapp.asyncapi.diagram import cluster_of, diagram, name_of
 from rocketapp.asyncapi.document import BINDING
 from rocketapp.asyncapi.schemas import PLACE
-from rocketapp.asyncapi.style import BASE, policy_of
+from rocketapp.asyncapi.style import BASE, file_of, policy_of
 
-STYLE: Final = (
-    BASE
-    + """
-.skip:not(:focus) { clip-path: inset(50%); position: absolute; }
-h1 small { font-size: 1rem; font-weight: 400; } h3 { margin: .2rem 0 .5rem; }
-header p { margin: .3rem 0; } header dl.facts { margin: .4rem 0; }
-article { border-left: 3px solid var(--line); margin: 1.1rem 0; padding: .1rem 0 .1rem 1rem; }
-article > :first-child { margin-top: 0; }
-article.send { border-color: var(--warn); } article.receive { border-color: var(--good); }
-.send .pill { color: var(--warn); } .receive .pill { color: var(--good); }
-dl.facts { margin: .5rem 0; }
-dl.facts > div { display: grid; gap: 0 1rem; grid-template-columns: 8.5rem 1fr; padding: .12rem 0; }
-dt { color: var(--quiet); } dd { margin: 0; min-width: 0; } dd p { margin: 0; }
-.scroll { overflow-x: auto; }
-nav ul { columns: 16rem; list-style: none; margin: 0; padding: 0; } nav h2:not(:first-child) { margin-top: 1rem; }
-.diagram { display: block; margin: 0 auto; }
-.diagram text { dominant-baseline: central; fill: var(--ink); font: 13px system-ui, sans-serif; text-anchor: middle; }
-.diagram rect { fill: var(--paper); stroke: var(--line); stroke-width: 1.5; }
-.diagram a.receive rect { stroke: var(--good); } .diagram a.send rect { stroke: var(--warn); }
-.diagram a.handler rect { fill: var(--ground); } .diagram a.own rect { stroke-dasharray: 5 4; }
-.diagram a { text-decoration: none; } .diagram a:hover rect, .diagram a:focus-visible rect { stroke: var(--accent); }
-.line { fill: none; opacity: .55; stroke-width: 1.4; } .line.receive { stroke: var(--good); }
-.line.send { stroke: var(--warn); } .arrow.receive { fill: var(--good); } .arrow.send { fill: var(--warn); }
-@media (max-width: 36rem) {
-  dl.facts > div { grid-template-columns: 1fr; padding: .3rem 0; } }
-"""
-).strip()
+STYLE: Final = f"{BASE}\n{file_of(__package__, 'document.css')}"
 
 _CODE = re.compile(r"`([^`\n]+)`")
 _INDENTED = re.compile(r" {4}")

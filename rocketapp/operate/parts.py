@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Final
 
-from rocketapp.asyncapi.style import BASE, hash_of, policy_of
+from rocketapp.asyncapi.style import BASE, file_of, hash_of, policy_of
 
 Columns = Sequence[tuple[str, str, Callable[[Any], str]]]
 """Of a table: the head, the class of the cells, and what makes the HTML of a cell of its row."""
@@ -21,85 +21,8 @@ REFRESH: Final = 5
 LONG_WORD: Final = 24
 """Characters; a longer one may be broken into lines."""
 _BREAK = re.compile(r"(?<=[._:@/%-])(?=[^._:@/%-])")
-STYLE: Final = (
-    BASE
-    + """
-header { align-items: baseline; display: flex; flex-wrap: wrap; gap: .3rem 1rem; }
-header p { flex: 1; margin: 0; min-width: 16rem; text-align: right; }
-td.n, th.n { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
-td.c { white-space: nowrap; }
-.figure { display: inline-block; font-variant-numeric: tabular-nums; min-width: 6rem; padding-right: .8rem;
-  text-align: right; vertical-align: middle; }
-.figure small { display: block; line-height: 1.2; }
-.spark { height: 1.7rem; overflow: visible; vertical-align: middle; width: 6.5rem; }
-.spark path { fill: none; stroke: var(--accent); stroke-width: 1.5; vector-effect: non-scaling-stroke; }
-.spark .ground { stroke: var(--line); stroke-width: 1; }
-.spark .area { fill: var(--accent); opacity: .14; stroke: none; }
-.spark .over { opacity: .55; } .spark .bars { stroke: var(--bad); stroke-width: 2; }
-.spark.lag path { stroke: var(--warn); } .spark.lag .area { fill: var(--warn); stroke: none; }
-.spark.lag .ground { stroke: var(--line); }
-td b { font-weight: 600; } td > small { display: block; }
-td.s { white-space: nowrap; } td:last-child { overflow-wrap: anywhere; }
-td form { display: inline; }
-label { color: var(--quiet); display: block; font-size: .9rem; margin: .6rem 0; }
-input, select, textarea { background: var(--ground); border: 1px solid var(--line); border-radius: 7px; display: block;
-  color: var(--ink); font: .95rem/1.45 ui-monospace, monospace; margin-top: .2rem; max-width: 100%;
-  padding: .35rem .6rem; }
-textarea { width: 100%; }
-button { background: var(--paper); border: 1px solid var(--line); border-radius: 7px; color: inherit; cursor: pointer;
-  font: inherit; font-size: .9rem; padding: .15rem .8rem; white-space: nowrap; }
-button:hover { border-color: var(--accent); color: var(--accent); }
-ul.findings { list-style: none; margin: 0; padding: 0; }
-ul.findings li { border-left: 3px solid var(--warn); margin: .6rem 0 0; padding: 0 0 0 .8rem; }
-ul.findings li.bad { border-color: var(--bad); color: inherit; }
-ul.findings small { display: block; }
-details summary { cursor: pointer; } details p { margin: .3rem 0 .3rem 1rem; }
-pre.body { white-space: pre-wrap; }
-.facts { display: flex; flex-wrap: wrap; gap: .6rem 2rem; margin: 0; }
-.facts dt { color: var(--quiet); font-size: .8rem; font-weight: 600; } .facts dd { margin: 0; }
-.facts dd small { display: block; }
-.idle { color: var(--quiet); margin: .5rem 0 0; }
-body[data-state]::before { background: var(--warn); border-radius: 8px; color: var(--paper); display: block;
-  margin-bottom: .8rem; padding: .3rem .8rem; }
-body[data-state=held]::before { content: "Not asked again while text is selected."; }
-body[data-state=lost]::before { content: "Nothing answers: what is shown is old."; }
-@media (max-width: 60rem) {
-  header p { text-align: left; } thead { display: none; } table, tbody { display: block; }
-  tr { border-bottom: 1px solid var(--line); display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; padding: .6rem 0; }
-  tr:last-child { border: 0; }
-  td, td.c { border: 0; flex: 1 0 100%; min-width: 0; padding: 0; text-align: left; white-space: normal; width: auto; }
-  td.n, td.s { display: flex; flex: none; gap: .4rem; }
-  td.n::before, td.s::before, td.c::before { color: var(--quiet); content: attr(data-label); font-size: .85rem; }
-  td.c { align-items: center; display: flex; } td.c::before { flex: 1; }
-  td:empty { display: none; }
-}
-"""
-).strip()
-SCRIPT: Final = """
-"use strict";
-const say = (state) => { if (state) document.body.dataset.state = state; else delete document.body.dataset.state; };
-const again = async () => {
-  if (!document.hidden) try {
-    if (!getSelection().isCollapsed) say("held");
-    else {
-      const answer = await fetch(location.href, { cache: "no-store" });
-      if (!answer.ok) throw new Error(answer.status);
-      const next = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const focused = document.activeElement && document.activeElement.id;
-      for (const one of document.querySelectorAll("details[open]")) {
-        const same = next.getElementById(one.id);
-        if (same) same.open = true;
-      }
-      document.title = next.title;
-      document.body.replaceChildren(...next.body.childNodes);
-      say("");
-      if (focused) { const same = document.getElementById(focused); if (same) same.focus(); }
-    }
-  } catch { say("lost"); }
-  setTimeout(again, SECONDS);
-};
-setTimeout(again, SECONDS);
-""".strip().replace("SECONDS", str(1000 * REFRESH))
+STYLE: Final = f"{BASE}\n{file_of(__package__, 'page.css')}"
+SCRIPT: Final = file_of(__package__, "page.js").replace("SECONDS", str(1000 * REFRESH))
 _OURS = f"script-src '{hash_of(SCRIPT)}'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'"
 CONTENT_POLICY: Final = f"{policy_of(STYLE)}; {_OURS}"
 """A browser loads nothing from elsewhere, runs this script alone, and sends forms nowhere else."""
