@@ -85,11 +85,7 @@ class AdminCluster:
 
     async def from_all(self, ask: Callable[[Connection, float], Awaitable[T]]) -> dict[str, T]:
         """The answer of every master, by broker name."""
-
-        async def one(name: str) -> T:
-            return await ask(await self.connection(name), self.timeout)
-
-        return dict(zip(self.masters, await at_once(one, self.masters), strict=True))
+        return dict(zip(self.masters, await at_once(self._asking(ask), self.masters), strict=True))
 
     async def from_reachable(
         self, ask: Callable[[Connection, float], Awaitable[T]], *, among: Sequence[str] | None = None
@@ -99,11 +95,7 @@ class AdminCluster:
         `silent` says which cannot; they are not asked again. Raises TransportError or NoRouteError when none of them
         answers. `among`: names of brokers.
         """
-
-        async def one(name: str) -> T:
-            return await ask(await self.connection(name), self.timeout)
-
-        return await self.reachable(one, self.masters if among is None else among)
+        return await self.reachable(self._asking(ask), self.masters if among is None else among)
 
     async def reachable(self, work: Callable[[str], Awaitable[T]], names: Collection[str]) -> dict[str, T]:
         """What the work comes to for each of these brokers that answers, by name: as `from_reachable`."""
@@ -119,6 +111,14 @@ class AdminCluster:
         if not found and names:
             raise next(self.silent[name] for name in names)
         return {name: found[name] for name in names if name in found}
+
+    def _asking(self, ask: Callable[[Connection, float], Awaitable[T]]) -> Callable[[str], Awaitable[T]]:
+        """The same question to the master of the broker of a name."""
+
+        async def one(name: str) -> T:
+            return await ask(await self.connection(name), self.timeout)
+
+        return one
 
     async def for_queues(
         self, queues: Iterable[MessageQueue], ask: Callable[[Connection, MessageQueue, float], Awaitable[T]]

@@ -20,7 +20,7 @@ from rocketapp.admin.cluster import AdminCluster, AdminError, at_once
 from rocketapp.admin.dead_letters import MARK, StoredDeadLetter, queues_of, replayed_properties
 from rocketapp.admin.groups import ask_member, live_members
 from rocketapp.admin.messages import limits, read
-from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
+from rocketapp.admin.replay_state import ReplayState, StateFile, Window, queue_of
 from rocketapp.client.calls import admin, locks, messages
 from rocketapp.errors import BrokerError, ConnectionLostError, NoRouteError, RequestTimeoutError, SendRefused
 from rocketapp.model.message_queue import MessageQueue
@@ -334,8 +334,8 @@ async def begin(
     """The state of a replay that goes on, or of a new one behind the last; `again`: of all dead letters that are there.
 
     `named`: the cluster in the words of the command line. `for_one`: a dead letter goes out ahead of the others, so no
-    new one is begun. Raises AdminError for a state of another replay, and ReplayStateError for one of messages that the
-    cluster does not have.
+    new one is begun. Raises AdminError for a state of another replay, and for one of messages that the cluster does not
+    have.
     """
     held = await queues_of(cluster, group)
     state = file.read()
@@ -364,7 +364,7 @@ def _check_held(state: ReplayState, file: StateFile, held: Mapping[MessageQueue,
                 f"knows {queue} up to offset {known}, and it ends at {offsets.stop}: its messages were lost, or this "
                 "is another cluster at the same address; --again replays all that are there"
             )
-            raise ReplayStateError(file.path, problem)
+            raise file.refused(problem)
 
 
 def _refused(letter: StoredDeadLetter, problem: str) -> AdminError:

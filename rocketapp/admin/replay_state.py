@@ -17,21 +17,8 @@ from typing import Literal
 
 import msgspec
 
-from rocketapp.errors import RocketAppError
+from rocketapp.admin.cluster import AdminError
 from rocketapp.model.message_queue import MessageQueue
-
-
-class ReplayStateError(RocketAppError):
-    """A file cannot be used for this replay."""
-
-    def __init__(self, file: Path, problem: str) -> None:
-        super().__init__(file, problem)
-        self.file: Path = file
-        self.problem: str = problem
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.problem}"
-
 
 Offsets = dict[str, int]
 """By the name of a queue, as its `str` is: JSON has no other keys."""
@@ -89,15 +76,19 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self.path: Path = path
 
+    def refused(self, problem: str) -> AdminError:
+        """It cannot be used for this replay."""
+        return AdminError(f"{self.path}: {problem}")
+
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within: no other replay uses the file. Raises ReplayStateError when one does."""
+        """Within: no other replay uses the file. Raises AdminError when one does."""
         lock = self.path.with_name(self.path.name + ".lock")
         try:
             opened = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
         except OSError as error:
             problem = f"cannot be written ({error.strerror}): give another with --state"
-            raise ReplayStateError(self.path, problem) from None
+            raise self.refused(problem) from None
         try:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +96,7 @@ class StateFile:
             except OSError:
                 is_there = False
             if not is_there:
-                raise ReplayStateError(self.path, "another replay uses it: wait for its end")
+                raise self.refused("another replay uses it: wait for its end")
             try:
                 yield
             finally:
@@ -114,19 +105,19 @@ class StateFile:
             os.close(opened)
 
     def read(self) -> ReplayState | None:
-        """None before one was written. Raises ReplayStateError for one that is damaged."""
+        """None before one was written. Raises AdminError for one that is damaged."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=ReplayState)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise ReplayStateError(self.path, f"cannot be read ({error.strerror})") from None
+            raise self.refused(f"cannot be read ({error.strerror})") from None
         except msgspec.DecodeError as error:
             problem = f"is not the state of a replay ({error}): move it away, or give another with --state"
-            raise ReplayStateError(self.path, problem) from None
+            raise self.refused(problem) from None
 
     def write(self, state: ReplayState) -> None:
-        """Whole or not at all, and on disk when it returns. Raises ReplayStateError."""
+        """Whole or not at all, and on disk when it returns. Raises AdminError."""
         unfinished = self.path.with_name(f".{self.path.name}.new")
         try:
             with unfinished.open("wb") as file:
@@ -140,7 +131,7 @@ class StateFile:
             finally:
                 os.close(folder)
         except OSError as error:
-            raise ReplayStateError(self.path, f"cannot be written ({error.strerror})") from None
+            raise self.refused(f"cannot be written ({error.strerror})") from None
 
 
 def queue_of(name: str) -> MessageQueue:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import Any
 
 from rocketapp.errors import ProtocolError
@@ -129,17 +131,12 @@ def _cut_short(size: int) -> ProtocolError:
     return ProtocolError(f"compressed body is broken: it ends too early, after {size} bytes")
 
 
-def _lz4() -> Any:
+def _codec(kind: str, module: str) -> Any:
     try:
-        import lz4.frame
+        return import_module(module)
     except ImportError:
-        raise ProtocolError("a body compressed with lz4 needs the extra rocketapp[lz4]") from None
-    return lz4.frame
+        raise ProtocolError(f"a body compressed with {kind} needs the extra rocketapp[{kind}]") from None
 
 
-def _zstd() -> Any:
-    try:
-        import zstandard
-    except ImportError:
-        raise ProtocolError("a body compressed with zstd needs the extra rocketapp[zstd]") from None
-    return zstandard
+_lz4 = partial(_codec, "lz4", "lz4.frame")
+_zstd = partial(_codec, "zstd", "zstandard")

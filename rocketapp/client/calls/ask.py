@@ -14,7 +14,7 @@ async def ask(connection: Connection, command: Command, timeout: float) -> Comma
     """The successful response. Raises BrokerError, RequestTimeoutError or ConnectionLostError."""
     response = await connection.start_request(command, timeout=timeout)
     if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
+        raise refusal(response, connection.peer)
     return response
 
 
@@ -30,15 +30,11 @@ async def ask_unless(absent: ResponseCode, connection: Connection, command: Comm
     if response.code == absent:
         return None
     if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
+        raise refusal(response, connection.peer)
     return response
 
 
-def refusal(response: Command, connection: Connection) -> BrokerError:
-    return refused(response, connection.peer)
-
-
-def refused(response: Command, address: str) -> BrokerError:
+def refusal(response: Command, address: str) -> BrokerError:
     """The error behind a response: KeysRefused when it is about access keys."""
     remark = response.remark or ""
     kind = KeysRefused if are_keys_refused(response.code, remark) else BrokerError

@@ -33,7 +33,7 @@ def start(connection: Connection, request: PopRequest, timeout: float) -> asynci
 def read(response: Command, connection: Connection) -> PopResult:
     """The result of a pop. Raises BrokerError when the broker refused it."""
     if response.code != ResponseCode.SUCCESS and response.code not in _NOTHING:
-        raise refusal(response, connection)
+        raise refusal(response, connection.peer)
     body = response.body if response.code == ResponseCode.SUCCESS else b""
     return PopResult(PopResponse.from_fields(response.fields), body)
 
@@ -58,7 +58,7 @@ def start_change(connection: Connection, request: AckRequest, timeout: float) ->
 def read_change(response: Command, connection: Connection, request: AckRequest) -> Handle:
     """The handle that counts from now on. Raises BrokerError when the broker refused the change."""
     if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection)
+        raise refusal(response, connection.peer)
     return renewed(request.handle, response.fields)
 
 

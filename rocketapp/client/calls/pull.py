@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Literal, NamedTuple
 
-from rocketapp.client.calls.ask import refused
+from rocketapp.client.calls.ask import refusal
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -49,7 +49,7 @@ def read(response: Command, address: str = "") -> PullResult:
     """The result of a pull. Raises BrokerError when the broker refused it."""
     status = _STATUS.get(response.code)
     if status is None:
-        raise refused(response, address)
+        raise refusal(response, address)
     fields = PullResponse.from_fields(response.fields)
     return PullResult(
         status, fields.next_offset, fields.min_offset, fields.max_offset, fields.suggested_broker_id, response.body

@@ -34,7 +34,7 @@ async def send(
     response = await connection.start_request(command(request, body, reply=reply), timeout=timeout)
     status = _STATUS.get(response.code)
     if status is None:
-        raise refusal(response, connection)
+        raise refusal(response, connection.peer)
     return Sent(status, SendResponse.from_fields(response.fields))
 
 

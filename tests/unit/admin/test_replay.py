@@ -19,7 +19,7 @@ from rocketapp.admin.cluster import AdminError
 from rocketapp.admin.dead_letters import newest
 from rocketapp.admin.messages import limits, read
 from rocketapp.admin.replay import Replay, begin
-from rocketapp.admin.replay_state import ReplayState, ReplayStateError, StateFile, Window, queue_of
+from rocketapp.admin.replay_state import ReplayState, StateFile, Window, queue_of
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.producer.producer import Producer
 from rocketapp.transport.connection import Connection
@@ -317,7 +317,7 @@ def test_a_state_of_another_group_or_cluster_is_refused(tmp_path: Path) -> None:
 
 def test_one_process_at_a_time_uses_a_state(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "state.json")
-    with file.held(), pytest.raises(ReplayStateError, match="another replay uses it"), StateFile(file.path).held():
+    with file.held(), pytest.raises(AdminError, match="another replay uses it"), StateFile(file.path).held():
         pass
     with file.held():
         assert file.read() is None
@@ -344,13 +344,13 @@ WHOLE = '"version": 1, "group": "g", "cluster": "here"'
 def test_a_damaged_state_is_told_with_its_mend(tmp_path: Path, text: str) -> None:
     file = StateFile(tmp_path / "state.json")
     file.path.write_text(text)
-    with pytest.raises(ReplayStateError, match="move it away"):
+    with pytest.raises(AdminError, match="move it away"):
         file.read()
 
 
 def test_a_state_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     file = StateFile(tmp_path / "missing" / "state.json")
-    with pytest.raises(ReplayStateError, match="give another with --state"), file.held():
+    with pytest.raises(AdminError, match="give another with --state"), file.held():
         pass
 
 
@@ -408,7 +408,7 @@ def test_a_state_of_messages_that_are_gone_does_not_hide_those_that_are_there(tm
         async with stage() as on:  # it has lost its disk
             await on.bury("billing", 2)
             refused = await outcome(replay(on, file))
-            assert isinstance(refused, ReplayStateError)
+            assert isinstance(refused, AdminError)
             assert "knows %DLQ%billing@broker-a:0 up to offset 5, and it ends at 2" in str(refused)
             assert (await replay(on, file, again=True)).replayed == 2
 
@@ -430,7 +430,7 @@ def test_a_state_is_on_disk_when_it_is_written(tmp_path: Path, monkeypatch: pyte
 
 def test_one_replay_has_the_file_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     file, other = StateFile(tmp_path / "state.json"), StateFile(tmp_path / "state.json")
-    with file.held(), pytest.raises(ReplayStateError, match="another replay uses it"), other.held():
+    with file.held(), pytest.raises(AdminError, match="another replay uses it"), other.held():
         pass
     with other.held():
         pass
