@@ -55,10 +55,6 @@ class Batch:
         """How many messages it has of this queue."""
         return sum(map(len, self.pieces[queue]))
 
-    @property
-    def size(self) -> int:
-        return sum(piece.size for held in self.pieces.values() for piece in held)
-
     def trimmed(self, vector: Vector) -> Batch:
         """Without what lies below the vector. Queues of which nothing is left are gone."""
         pieces, spans = {}, {}

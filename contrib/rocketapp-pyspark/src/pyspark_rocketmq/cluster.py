@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from pyspark_rocketmq.options import Access, Reach
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import BrokerError, MessageQueue, NoRouteError, RocketAppError, TransportError
+from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueueRequest, SearchOffsetRequest
@@ -25,8 +27,6 @@ MASTER = 0
 """The broker id of the member that is written to."""
 _AT_ONCE = 64
 """Most questions about queues in flight on one connection."""
-_DEFAULT_TOPIC = "TBW102"
-"""Brokers that create topics by themselves have it: a new topic gets queues where it has some."""
 _NEW_QUEUES = 4
 """Most queues of a topic that a send creates."""
 _SUCCESS = frozenset({ResponseCode.SUCCESS})
@@ -66,6 +66,16 @@ class Connections:
         else:
             connection.close()
 
+    @contextmanager
+    def lent(self, connection: Connection) -> Iterator[Connection]:
+        """Until the block ends; it is closed when that raises."""
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self.give_back(connection)
+
     def close(self) -> None:
         """Close what is idle."""
         for kept in self._idle.values():
@@ -80,7 +90,7 @@ class Cluster:
     """The cluster behind a list of name servers."""
 
     def __init__(self, reach: Reach) -> None:
-        self._reach = reach
+        self.reach = reach
         self._addresses: dict[str, dict[int, str]] = {}
         """Addresses by broker name and broker id, as routes told them."""
         self._next_name_server = 0
@@ -88,7 +98,7 @@ class Cluster:
     def topics(self) -> list[str]:
         """Every topic of the cluster that is in this namespace, retry, dead-letter and system topics left out."""
         reply = self._ask_name_server(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None)
-        own = f"{self._reach.namespace}%" if self._reach.namespace else ""
+        own = f"{self.reach.namespace}%" if self.reach.namespace else ""
         return sorted(
             topic.removeprefix(own)
             for topic in decode_topic_list(reply.body)
@@ -107,7 +117,8 @@ class Cluster:
         try:
             return self._ask_route(topic)[1]
         except NoRouteError:
-            default = self._ask_route(topic, as_of=_DEFAULT_TOPIC)[1]
+            # Brokers that create topics by themselves have it: a new topic gets queues where it has some.
+            default = self._ask_route(topic, as_of=DEFAULT_TOPIC)[1]
         return [queue for queue in default if queue.queue_id < _NEW_QUEUES]
 
     def max_offsets(self, queues: Iterable[MessageQueue], away: set[str] | None = None) -> dict[MessageQueue, int]:
@@ -142,7 +153,7 @@ class Cluster:
 
     def wire_name(self, name: str) -> str:
         """Topic or group as brokers know it."""
-        return f"{self._reach.namespace}%{name}" if self._reach.namespace else name
+        return f"{self.reach.namespace}%{name}" if self.reach.namespace else name
 
     def connect(self, topic: str, broker: str, broker_id: int = MASTER) -> Connection:
         """A connection to that member of a broker. Give it back after use."""
@@ -151,7 +162,7 @@ class Cluster:
             raise NoRouteError(
                 topic, f"broker {broker} has no {'master' if broker_id == MASTER else 'such replica'} now"
             )
-        return CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
+        return CONNECTIONS.take(address, self.reach.access, timeout=self.reach.timeout)
 
     def member(self, topic: str, broker: str, wanted: int, *, or_replica: bool) -> int:
         """The id of the member to read from: the one that is wanted, or the master, or a replica if that may be."""
@@ -183,7 +194,7 @@ class Cluster:
 
     def retrying(self, attempt: Callable[[], T], *, retries: int | None = None) -> T:
         """Call until it succeeds or the attempts are used up; routes are asked again before each."""
-        for left in range(self._reach.retries if retries is None else retries, -1, -1):
+        for left in range(self.reach.retries if retries is None else retries, -1, -1):
             try:
                 return attempt()
             except (TransportError, BrokerError, NoRouteError) as error:
@@ -196,7 +207,7 @@ class Cluster:
 
     def pause(self) -> None:
         """Wait before the next attempt."""
-        threading.Event().wait(self._reach.retry_interval)
+        threading.Event().wait(self.reach.retry_interval)
 
     def _ask_route(self, topic: str, *, as_of: str | None = None) -> tuple[list[MessageQueue], list[MessageQueue]]:
         """The queues that may be read, and those that may be written. Keeps the addresses of the brokers.
@@ -218,7 +229,7 @@ class Cluster:
         return self.retrying(lambda: self._ask_some_name_server(code, fields))
 
     def _ask_some_name_server(self, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
-        servers = self._reach.name_servers
+        servers = self.reach.name_servers
         problem: RocketAppError | None = None
         for _ in servers:
             try:
@@ -231,13 +242,9 @@ class Cluster:
 
     def ask(self, address: str, code: RequestCode, fields: Mapping[str, str] | None) -> Command:
         """The answer of one server. Raises BrokerError when it is not one of success."""
-        connection = CONNECTIONS.take(address, self._reach.access, timeout=self._reach.timeout)
-        try:
-            reply = connection.call(code, fields, timeout=self._reach.timeout)
-        except BaseException:
-            connection.close()
-            raise
-        CONNECTIONS.give_back(connection)
+        connection = CONNECTIONS.take(address, self.reach.access, timeout=self.reach.timeout)
+        with CONNECTIONS.lent(connection):
+            reply = connection.call(code, fields, timeout=self.reach.timeout)
         return checked(reply, address)
 
     def ask_brokers(
@@ -275,18 +282,13 @@ class Cluster:
     def _ask_one(
         self, broker: str, code: RequestCode, some: Mapping[MessageQueue, Mapping[str, str]], good: Collection[int]
     ) -> dict[MessageQueue, Command]:
-        connection = self.connect(next(iter(some)).topic, broker)
-        try:
+        found = {}
+        with CONNECTIONS.lent(self.connect(next(iter(some)).topic, broker)) as connection:
             opaques = connection.send_all((code, fields, b"") for fields in some.values())
             asked = dict(zip(opaques, some, strict=True))
-            found = {}
             while connection.in_flight:
-                reply = connection.receive(self._reach.timeout)
+                reply = connection.receive(self.reach.timeout)
                 found[asked[reply.opaque]] = checked(reply, connection.address, good)
-        except BaseException:
-            connection.close()
-            raise
-        CONNECTIONS.give_back(connection)
         return found
 
 

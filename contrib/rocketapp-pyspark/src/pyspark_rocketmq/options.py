@@ -88,16 +88,6 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How much one trigger reads."""
-
-    max_offsets_per_trigger: int | None = None
-    max_bytes_per_trigger: int | None = None
-    min_offsets_per_trigger: int | None = None
-    max_trigger_delay: float = 900.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pulls:
     """How a range of a queue is pulled."""
 
@@ -125,11 +115,14 @@ class ReadOptions:
     topics: Topics
     start: Edge
     end: Edge
-    limits: Limits
     pulls: Pulls
     columns: tuple[str, ...]
     min_partitions: int | None
     max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay: float = 900.0
     commit_offsets: bool = False
     pushdown: bool = False
 
@@ -169,6 +162,9 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
     """Check every option of a read. Raises OptionError."""
     found = option_table.read_options(given, "stream" if streaming else "batch")
+    most, least = found.get("maxOffsetsPerTrigger"), found.get("minOffsetsPerTrigger")
+    if most is not None and least is not None and least > most:
+        raise OptionError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
     return _filled(
         ReadOptions,
         found,
@@ -176,7 +172,6 @@ def read_options(given: Mapping[str, str], *, streaming: bool) -> ReadOptions:
         topics=_topics(found),
         start=_edge(found, "starting", LATEST if streaming else EARLIEST),
         end=Edge(default=LATEST) if streaming else _edge(found, "ending", LATEST),
-        limits=_limits(found),
         pulls=_pulls(found, waits=streaming),
         columns=_columns(found),
     )
@@ -270,14 +265,6 @@ def _offsets(option: str, text: str) -> dict[MessageQueue, int]:
     if wrong:
         raise OptionError(f"option {option}: {wrong[0]} is {offsets[wrong[0]]}; -2 is earliest and -1 is latest")
     return offsets
-
-
-def _limits(found: Mapping[str, Any]) -> Limits:
-    limits = _filled(Limits, found)
-    most, least = limits.max_offsets_per_trigger, limits.min_offsets_per_trigger
-    if most is not None and least is not None and least > most:
-        raise OptionError(f"minOffsetsPerTrigger={least} is more than maxOffsetsPerTrigger={most}")
-    return limits
 
 
 def _pulls(found: Mapping[str, Any], *, waits: bool) -> Pulls:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from pyspark_rocketmq.cluster import CONNECTIONS, MASTER, TRANSIENT, Cluster, checked
-from pyspark_rocketmq.options import Pulls, Reach
+from pyspark_rocketmq.options import Pulls
 from pyspark_rocketmq.planning import Range
 from pyspark_rocketmq.problems import SKIPPED, DataLossError, RecordError
 from pyspark_rocketmq.remoting import Connection
@@ -113,12 +113,10 @@ def _request(cluster: Cluster, pulls: Pulls, queue: MessageQueue, offset: int, c
 class RangePuller:
     """The messages of one range."""
 
-    def __init__(
-        self, cluster: Cluster, reach: Reach, pulls: Pulls, part: Range, landmark: Landmark | None = None
-    ) -> None:
+    def __init__(self, cluster: Cluster, pulls: Pulls, part: Range, landmark: Landmark | None = None) -> None:
         """`landmark`: a record that the queue had when the range was planned. Each connection looks for it first."""
         queue, start, end = part
-        self._cluster, self._reach, self._pulls, self._queue, self._end = cluster, reach, pulls, queue, end
+        self._cluster, self._pulls, self._queue, self._end = cluster, pulls, queue, end
         self._landmark = landmark
         depth, batch = pulls.pull_depth, pulls.pull_batch_size
         self._window = Window(start, end, depth=depth, batch=batch, filtered=pulls.is_filtered)
@@ -130,7 +128,7 @@ class RangePuller:
 
     def replies(self) -> Iterator[Due]:
         """The records in order. Raises DataLossError, RecordError, or what the last attempt without progress raised."""
-        attempts, told = self._reach.retries, -_REMINDER
+        attempts, told = self._cluster.reach.retries, -_REMINDER
         while not self._window.is_done:
             before = self._window.expected
             try:
@@ -140,7 +138,7 @@ class RangePuller:
             except (TransportError, NoRouteError, BrokerError) as error:
                 if isinstance(error, BrokerError) and error.code not in TRANSIENT:
                     raise
-                attempts = self._reach.retries if self._window.expected > before else attempts - 1
+                attempts = self._cluster.reach.retries if self._window.expected > before else attempts - 1
                 if attempts < 0 and not self._pulls.waits:
                     raise
                 if attempts < 0 and time.monotonic() - told >= _REMINDER:
@@ -161,7 +159,7 @@ class RangePuller:
             self._queue.topic, self._queue.broker_name, self._advised, or_replica=self._pulls.from_replica
         )
         connection = self._cluster.connect(self._queue.topic, self._queue.broker_name, self._broker_id)
-        try:
+        with CONNECTIONS.lent(connection):
             sent: dict[int, Pull] = {}
             self._recognise(connection)
             yield from window.due()
@@ -170,15 +168,11 @@ class RangePuller:
                     sent |= self._send(connection, window.to_send())
                 if not sent:
                     break
-                for reply in connection.receive_all(self._reach.timeout):
+                for reply in connection.receive_all(self._cluster.reach.timeout):
                     self._take(sent.pop(reply.opaque), reply, connection.address)
                 yield from window.due()
             while connection.in_flight:
-                connection.receive(self._reach.timeout)
-        except BaseException:
-            connection.close()
-            raise
-        CONNECTIONS.give_back(connection)
+                connection.receive(self._cluster.reach.timeout)
 
     def _send(self, connection: Connection, pulls: list[Pull]) -> dict[int, Pull]:
         if not pulls:
@@ -196,9 +190,8 @@ class RangePuller:
         if known is None or self._broker_id != MASTER:
             return
         fields = _request(self._cluster, _unfiltered(self._pulls), self._queue, known.offset, 1)
-        reply = checked(
-            connection.call(RequestCode.PULL_MESSAGE, fields, timeout=self._reach.timeout), connection.address, _ANSWERS
-        )
+        reply = connection.call(RequestCode.PULL_MESSAGE, fields, timeout=self._cluster.reach.timeout)
+        checked(reply, connection.address, _ANSWERS)
         end = PullResponse.from_fields(reply.fields).max_offset
         if recognise(known, _landmark(self._queue, reply, known.offset), end=end) is Identity.OTHER:
             self._lost(Pull(self._window.expected, 1), self._end, "another queue has taken its place")

@@ -35,7 +35,7 @@ def read_partition(options: ReadOptions, partition: InputPartition) -> Iterator[
     if not isinstance(partition, RangePartition):
         return
     rows = Rows(partition.part.queue, options.columns, tags=options.pulls.tags)
-    puller = RangePuller(Cluster(options.reach), options.reach, options.pulls, partition.part, partition.landmark)
+    puller = RangePuller(Cluster(options.reach), options.pulls, partition.part, partition.landmark)
     for data, low, high in puller.replies():
         rows.add(data, low, high)
         if rows.are_enough:

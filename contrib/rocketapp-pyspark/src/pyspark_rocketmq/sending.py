@@ -11,30 +11,22 @@ import time
 from collections import deque
 
 from pyspark_rocketmq.cluster import CONNECTIONS, TRANSIENT, Cluster
-from pyspark_rocketmq.options import Reach
 from pyspark_rocketmq.packing import Payload
 from pyspark_rocketmq.problems import WriteError
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import NoRouteError, TransportError
-from rocketapp.wire.codes import ResponseCode
+from rocketapp.model.outgoing import SendStatus
 from rocketapp.wire.command import Command
 
-_STORED = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
-"""The message is in the store; the last three say that it is not yet on disk, or not yet elsewhere."""
+_STORED = frozenset(status.value for status in SendStatus)
+"""The message is in the store, on disk and elsewhere or not yet."""
 
 
 class BrokerSender:
     """The payloads for one broker."""
 
-    def __init__(self, cluster: Cluster, reach: Reach, broker: str, *, group: str, depth: int) -> None:
-        self._cluster, self._reach, self._broker, self._group, self._depth = cluster, reach, broker, group, depth
+    def __init__(self, cluster: Cluster, broker: str, *, group: str, depth: int) -> None:
+        self._cluster, self._broker, self._group, self._depth = cluster, broker, group, depth
         self._connection: Connection | None = None
         self._unanswered: dict[int, Payload] = {}
         self._to_send: deque[Payload] = deque()
@@ -89,7 +81,7 @@ class BrokerSender:
 
     def _receive(self) -> Command:
         assert self._connection is not None
-        return self._connection.receive(self._reach.timeout)
+        return self._connection.receive(self._cluster.reach.timeout)
 
     def _take(self, reply: Command) -> None:
         payload = self._unanswered.pop(reply.opaque)
@@ -105,7 +97,7 @@ class BrokerSender:
         """What was refused or has no answer is sent once more, on a new connection."""
         self.close()
         self._failures += 1
-        if self._failures > self._reach.retries:
+        if self._failures > self._cluster.reach.retries:
             raise WriteError(f"not written, or perhaps not: {problem}") from None
         again = [*self._refused, *(payload for _, payload in sorted(self._unanswered.items()))]
         self._to_send.extendleft(reversed(again))

@@ -75,11 +75,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One of the limits, for Spark to show; `latestOffset` keeps to all of them."""
         from pyspark.sql.streaming import datasource as spark
 
-        limits = self._options.limits
+        options = self._options
         kinds = (
-            (spark.ReadMaxRows, limits.max_offsets_per_trigger),
-            (spark.ReadMaxBytes, limits.max_bytes_per_trigger),
-            (spark.ReadMinRows, limits.min_offsets_per_trigger),
+            (spark.ReadMaxRows, options.max_offsets_per_trigger),
+            (spark.ReadMaxBytes, options.max_bytes_per_trigger),
+            (spark.ReadMinRows, options.min_offsets_per_trigger),
         )
         for kind, limit in kinds:
             if limit is not None:
@@ -255,15 +255,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise TransportError(queue.broker_name, f"{problem}: start the query again when it is back")
 
     def _within_limits(self, start: dict[MessageQueue, int], end: dict[MessageQueue, int]) -> dict[MessageQueue, int]:
-        limits = self._options.limits
-        if limits.min_offsets_per_trigger is not None and self._target is None:
+        options = self._options
+        if options.min_offsets_per_trigger is not None and self._target is None:
             waited = time.monotonic() - self._moved
-            if backlog_of(start, end) < limits.min_offsets_per_trigger and waited < limits.max_trigger_delay:
+            if backlog_of(start, end) < options.min_offsets_per_trigger and waited < options.max_trigger_delay:
                 return start
-        if limits.max_offsets_per_trigger is not None:
-            end = limited(start, end, limits.max_offsets_per_trigger)
-        if limits.max_bytes_per_trigger is not None:
+        if options.max_offsets_per_trigger is not None:
+            end = limited(start, end, options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
             behind = {queue: at for queue, at in start.items() if end[queue] > at}
-            sizes = mean_bytes(self._cluster, self._options.pulls, behind, self._away)
-            end = within_bytes(start, end, limits.max_bytes_per_trigger, sizes)
+            sizes = mean_bytes(self._cluster, options.pulls, behind, self._away)
+            end = within_bytes(start, end, options.max_bytes_per_trigger, sizes)
         return end

@@ -102,10 +102,8 @@ class Task:
             self._turn += 1
         sender = self._senders.get(queue.broker_name)
         if sender is None:
-            options = self._options
-            sender = BrokerSender(
-                self._cluster, options.reach, queue.broker_name, group=options.producer_group, depth=options.send_depth
-            )
+            group, depth = self._options.producer_group, self._options.send_depth
+            sender = BrokerSender(self._cluster, queue.broker_name, group=group, depth=depth)
             self._senders[queue.broker_name] = sender
         sender.send(Payload(queue, packed))
 
@@ -129,10 +127,7 @@ class BatchWriter(DataSourceArrowWriter):
         """Made on the driver, so that a task that runs again stamps its rows as before."""
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        partition = _task_context().partitionId()
-        task = Task(self._options, self._columns, query=self._query, batch="0", partition=partition)
-        task.write(iterator)
-        return WriterCommitMessage()
+        return _written(self._options, self._columns, self._query, "0", iterator)
 
 
 class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
@@ -142,22 +137,19 @@ class StreamWriter(_StreamArrowWriter):  # type: ignore[misc]
         self._options, self._columns = options, _checked(options, schema, overwrite)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        context = _task_context()
-        task = Task(
-            self._options,
-            self._columns,
-            query=context.getLocalProperty("sql.streaming.queryId") or "",
-            batch=context.getLocalProperty("streaming.sql.batchId") or "",
-            partition=context.partitionId(),
-        )
-        task.write(iterator)
-        return WriterCommitMessage()
+        return _written(self._options, self._columns, None, None, iterator)
 
 
-def _task_context() -> TaskContext:
+def _written(
+    options: WriteOptions, columns: list[str], query: str | None, batch: str | None, rows: Iterator[Any]
+) -> WriterCommitMessage:
+    """What a task of Spark gives. `query`, `batch`: None for those that Spark tells the tasks of a stream."""
     context = TaskContext.get()
     assert context is not None, "writers run in tasks of Spark"
-    return context
+    query = context.getLocalProperty("sql.streaming.queryId") or "" if query is None else query
+    batch = context.getLocalProperty("streaming.sql.batchId") or "" if batch is None else batch
+    Task(options, columns, query=query, batch=batch, partition=context.partitionId()).write(rows)
+    return WriterCommitMessage()
 
 
 Place = tuple[str, MessageQueue | None]

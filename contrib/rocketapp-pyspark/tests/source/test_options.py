@@ -8,7 +8,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from pyspark_rocketmq.columns import USUAL
 from pyspark_rocketmq.option_table import OPTIONS
-from pyspark_rocketmq.options import EARLIEST, LATEST, Edge, Limits, columns_of, read_options, write_options
+from pyspark_rocketmq.options import EARLIEST, LATEST, Edge, columns_of, read_options, write_options
 from pyspark_rocketmq.problems import OptionError
 from pyspark_rocketmq.source import RocketMQSource
 from rocketapp import MessageQueue
@@ -170,7 +170,9 @@ def test_defaults_of_a_batch_read() -> None:
 def test_a_stream_begins_at_the_end_unless_told_otherwise() -> None:
     assert stream().start == Edge(default=LATEST)
     assert stream(startingOffsets="Earliest").start == Edge(default=EARLIEST)
-    assert stream().limits == Limits()
+    found = stream()
+    assert (found.max_offsets_per_trigger, found.max_bytes_per_trigger, found.min_offsets_per_trigger) == (None,) * 3
+    assert found.max_trigger_delay == 900.0
 
 
 def test_offsets_may_name_some_queues_and_the_form_that_spark_keeps_is_read_too() -> None:

@@ -8,11 +8,12 @@ keys are one round trip, a script each, so that the error of one key leaves the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any, Final
 
 from redis.asyncio import Redis
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import RedisError
 
 from rocketapp.plugin import CLAIMED, DONE, Answer, Claim, MarkState, Tasks
 
@@ -27,13 +28,12 @@ return {}
 _RELEASE: Final = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 """
-_SCRIPTS: Final = frozenset({_CLAIM, _RELEASE})
 _DONE_MARK: Final = b"d"
 _RUNNING: Final = b"r"
 
 
 Command = tuple[Any, ...]
-"""A script with its key and arguments, or a plain command."""
+"""The words of a command, as Redis has them."""
 
 
 class RedisStore:
@@ -47,7 +47,6 @@ class RedisStore:
         """`timeout`: seconds for a connection, and for one answer."""
         self._redis = Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout)
         self._prefix = prefix
-        self._digests: dict[str, str] = {}
         self._tasks = Tasks()
         self._waiting: list[tuple[list[Command], asyncio.Future[list[Any]]]] = []
         self._has_waiting: asyncio.Event
@@ -79,7 +78,7 @@ class RedisStore:
 
     async def _run(self, script: str, claims: Sequence[Claim], *arguments: int) -> list[Any]:
         return await self._ask(
-            [(script, self._prefix + key, _RUNNING + holder.encode(), *arguments) for key, holder in claims]
+            [("EVAL", script, 1, self._prefix + key, _RUNNING + holder.encode(), *arguments) for key, holder in claims]
         )
 
     async def _ask(self, commands: list[Command]) -> list[Any]:
@@ -96,46 +95,27 @@ class RedisStore:
             await self._has_waiting.wait()
             self._has_waiting.clear()
             asked, self._waiting = self._waiting, []
-            try:
-                found = await self._execute([command for commands, _ in asked for command in commands])
-            except Exception as error:
-                for _, future in asked:
-                    if not future.done():
-                        # One exception for each caller: a raised one collects the traceback of its caller.
-                        future.set_exception(RedisError(f"{type(error).__name__}: {error}"))
-                continue
-            at = 0
+            found = await self._execute([command for commands, _ in asked for command in commands])
             for commands, future in asked:
-                answers = found[at : at + len(commands)]
-                at += len(commands)
+                answers = list(islice(found, len(commands)))
                 failed = next((answer for answer in answers if isinstance(answer, Exception)), None)
                 if future.done():
                     continue
                 if failed is None:
                     future.set_result(answers)
                 else:
+                    # One exception for each caller: a raised one collects the traceback of its caller.
                     future.set_exception(RedisError(f"{type(failed).__name__}: {failed}"))
 
-    async def _execute(self, commands: list[Command]) -> list[Any]:
-        """All of them in one round trip; once more when Redis has lost a script: after a restart, a fail-over."""
-        found = await self._execute_known(commands)
-        if any(isinstance(answer, NoScriptError) for answer in found):
-            self._digests.clear()
-            found = await self._execute_known(commands)
-        return found
-
-    async def _execute_known(self, commands: list[Command]) -> list[Any]:
+    async def _execute(self, commands: list[Command]) -> Iterator[Any]:
+        """All of them in one round trip; the answer to each, or its error."""
         pipeline = self._redis.pipeline(transaction=False)
-        for what, key, *arguments in commands:
-            if what not in _SCRIPTS:
-                pipeline.execute_command(what, key, *arguments)
-                continue
-            digest = self._digests.get(what)
-            if digest is None:
-                digest = self._digests[what] = await self._redis.script_load(what)
-            pipeline.evalsha(digest, 1, key, *arguments)
-        found: list[Any] = await pipeline.execute(raise_on_error=False)
-        return found
+        for command in commands:
+            pipeline.execute_command(*command)
+        try:
+            return iter(await pipeline.execute(raise_on_error=False))
+        except Exception as error:
+            return repeat(error)
 
 
 def _answer(found: list[Any]) -> Answer:

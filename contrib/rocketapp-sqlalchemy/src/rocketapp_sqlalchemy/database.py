@@ -145,11 +145,7 @@ class Database:
 
         A test in virtual time knows of threads that work for the app, and of no other work in the background.
         """
-        engine = engine_of(self.engines, is_async=False)
-        if engine is not None:
-            return await asyncio.to_thread(_run_in_thread, engine, work)
-        async with engine_of(self.engines, is_async=True).begin() as connection:
-            return await connection.run_sync(work)
+        return await _committed(engine_of(self.engines, is_async=False) or self.engines[0], work)
 
     def _remove_expired(self, connection: Connection) -> int:
         return marking.remove_expired(connection, keep=self._keep, most=_MOST_SWEPT)
@@ -166,9 +162,22 @@ class Database:
                 log.warning("expired marks were not removed: %s: %s", type(error).__name__, error)
 
 
-def _run_in_thread(engine: Engine, work: Callable[[Connection], Any]) -> Any:
-    with engine.begin() as connection:
-        return work(connection)
+async def _committed(engine: Engine | AsyncEngine, work: Callable[[Connection], Any]) -> Any:
+    """What the work returns, when it is committed; a sync engine works in a thread."""
+
+    def run(connection: Connection) -> Any:
+        result = work(connection)
+        connection.commit()
+        return result
+
+    def run_in_thread(engine: Engine) -> Any:
+        with engine.connect() as connection:
+            return run(connection)
+
+    if isinstance(engine, Engine):
+        return await asyncio.to_thread(run_in_thread, engine)
+    async with engine.connect() as connection:
+        return await connection.run_sync(run)
 
 
 async def _trying_again(work: Callable[[], Awaitable[None]]) -> None:
@@ -184,22 +193,12 @@ async def _trying_again(work: Callable[[], Awaitable[None]]) -> None:
 
 async def _check(engine: Engine | AsyncEngine) -> None:
     """Raises PluginError unless a rollback takes a mark back: a failed attempt would count as done."""
-    if isinstance(engine, AsyncEngine):
-        async with engine.connect() as connection:
-            is_undone = await connection.run_sync(marking.is_undone_by_rollback)
-    else:
-        is_undone = await asyncio.to_thread(_is_undone_in_thread, engine)
-    if not is_undone:
+    if not await _committed(engine, marking.is_undone_by_rollback):
         raise PluginError(
             f"<Database {engine.url!r}>",
             "a rollback leaves what was written: give an engine with transactions, without "
             'isolation_level="AUTOCOMMIT", and tables of a kind that has them',
         )
-
-
-def _is_undone_in_thread(engine: Engine) -> bool:
-    with engine.connect() as connection:
-        return marking.is_undone_by_rollback(connection)
 
 
 def _write(outbox: Callable[..., None], topic: str, body: Any, options: Mapping[str, Any]) -> None:
@@ -212,13 +211,11 @@ def _is_of(database: Database, subscription: Subscription) -> bool:
 
 
 def _running(kind: type[Any]) -> Any:
-    """The session of this call. Raises RocketAppError when there is none of this kind."""
+    """The session of this call. Raises RocketAppError where there is none, as in a function at the start."""
     session = current.get()
-    if isinstance(session, kind):
-        return session
-    if session is None:
+    if not isinstance(session, kind):
         raise RocketAppError("a transaction is missing: say idempotent=database.once on this handler")
-    raise RocketAppError(f"this handler's session is of type {type(session).__name__}: ask for that")
+    return session
 
 
 _PROVIDED: Mapping[type[Any], Callable[[], Any]] = {

@@ -46,14 +46,13 @@ def remove_expired(connection: Connection, *, keep: float, most: int) -> int:
 
 
 def is_undone_by_rollback(connection: Connection) -> bool:
-    """Whether this database keeps its word; leaves nothing behind."""
+    """Whether this database keeps its word; leaves nothing behind when the connection commits."""
     key = uuid4().hex
     connection.execute(insert(marks).values(key=key, done_at=now()))
     connection.rollback()
     found = connection.execute(select(marks.c.key).where(marks.c.key == key)).first()
     if found is not None:
         connection.execute(leave([key]))
-        connection.commit()
     return found is None
 
 

@@ -40,12 +40,13 @@ class Offsets:
         """The engines are the user's."""
 
     async def take(self, group: str, queue: MessageQueue) -> Taken:
-        # In transactions of their own: a database refuses one that looks and then writes, or two wait for each other.
-        if not await self._database.run(partial(_is_known, group, queue)):
+        while True:
+            taken: Taken | None = await self._database.run(partial(_take, group, queue))
+            if taken is not None:
+                return taken
+            # In a transaction of its own: two that look and then write would wait for each other.
             with suppress(IntegrityError):  # another process was first
                 await self._database.run(partial(_add, group, queue, None))
-        taken: Taken = await self._database.run(partial(_take, group, queue))
-        return taken
 
     async def read(self, group: str, queue: MessageQueue) -> int | None:
         statement = select(offsets.c.committed).where(offsets.c.key == _key(group, queue))
@@ -66,11 +67,6 @@ class Offsets:
         return is_written
 
 
-def _is_known(group: str, queue: MessageQueue, connection: Connection) -> bool:
-    statement = select(offsets.c.key).where(offsets.c.key == _key(group, queue))
-    return connection.execute(statement).first() is not None
-
-
 def _add(group: str, queue: MessageQueue, offset: int | None, connection: Connection) -> bool:
     """Raises IntegrityError when it is known."""
     row = {"consumer_group": group, "topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id}
@@ -78,9 +74,12 @@ def _add(group: str, queue: MessageQueue, offset: int | None, connection: Connec
     return True
 
 
-def _take(group: str, queue: MessageQueue, connection: Connection) -> Taken:
+def _take(group: str, queue: MessageQueue, connection: Connection) -> Taken | None:
+    """None when it is not known."""
     is_it = offsets.c.key == _key(group, queue)
-    connection.execute(update(offsets).where(is_it).values(epoch=offsets.c.epoch + 1))
+    # What was added behind this is not looked at: its epoch would be another process's.
+    if not connection.execute(update(offsets).where(is_it).values(epoch=offsets.c.epoch + 1)).rowcount:
+        return None
     row = connection.execute(select(offsets.c.epoch, offsets.c.committed, offsets.c.landmark).where(is_it)).one()
     return Taken(*row)
 
