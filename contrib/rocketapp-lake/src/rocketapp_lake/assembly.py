@@ -68,6 +68,9 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         put_aside=None if guard is None else guard.put,
         names_bad=sink.bad_rows == "table",
     )
+    rows_came = None if sink.compact_every is None else asyncio.Event()
+    if rows_came is not None:
+        tasks.start(compacting(sink, [store, *bad_stores], rows_came, counts), f"sink {sink.name} compacts")
     writer = Writer(
         sink.name,
         store,
@@ -75,7 +78,7 @@ def assembled(sink: Sink, surface: Surface, batch_writer: BatchWriter | None, ta
         worker=Worker(f"sink {sink.name}"),
         guard=guard,
         bad_table=bad_table,
-        rows_came=_compaction(sink, [store, *bad_stores], tasks, counts),
+        rows_came=rows_came,
         limits=limits,
         buffer=Buffer(held, asyncio.get_running_loop().time),
         counts=counts,
@@ -102,40 +105,22 @@ def wall_clock() -> float:
     return datetime.now(UTC).timestamp()
 
 
-def _compaction(sink: Sink, tables: Sequence[Store], tasks: Tasks, counts: Counts) -> asyncio.Event | None:
-    """What its compaction waits for."""
-    if (every := sink.compact_every) is None:
-        return None
-    target, came = sink.target_file_size, asyncio.Event()
-    run = compacting(sink.name, tables, came, every=every, target_file_size=target, counts=counts)
-    tasks.start(run, f"sink {sink.name} compacts")
-    return came
+async def compacting(sink: Sink, tables: Sequence[Store], rows_came: asyncio.Event, counts: Counts) -> None:
+    """Every so many seconds of the sink's, as long as its app runs. While nothing is written nothing happens.
 
-
-async def compacting(
-    name: str,
-    tables: Sequence[Store],
-    rows_came: asyncio.Event,
-    *,
-    every: float,
-    target_file_size: int,
-    counts: Counts,
-) -> None:
-    """Of one sink, as long as its app runs. While nothing is written nothing happens.
-
-    `rows_came`: there is a new file; those that come while a compaction runs wait for the next one. `every`: seconds
-    from the first rows behind a compaction to the next one. One that is under way as the process ends is completed or
-    undone by the next owner.
+    `rows_came`: there is a new file; those that come while a compaction runs wait for the next one. One that is under
+    way as the process ends is completed or undone by the next owner.
     """
-    worker = Worker(f"sink {name} compacts")
+    assert sink.compact_every is not None
+    name, worker = sink.name, Worker(f"sink {sink.name} compacts")
     try:
         while True:
             await rows_came.wait()
-            await asyncio.sleep(every)
+            await asyncio.sleep(sink.compact_every)
             rows_came.clear()
             try:
                 for table in tables:
-                    done = await worker.run(partial(table.compact, target_file_size))
+                    done = await worker.run(partial(table.compact, sink.target_file_size))
                     counts.compacted += done.before
                     if done.before:
                         facts = {"sink": name, "before": done.before, "after": done.after, "bytes": done.bytes}

@@ -10,6 +10,7 @@ import pytest
 from rocketapp.plugin import Tasks
 from rocketapp_lake.assembly import compacting
 from rocketapp_lake.counts import Counts
+from rocketapp_lake.declared import Sink
 from rocketapp_lake.store import Compacted
 
 
@@ -29,7 +30,8 @@ class Table:
 async def test_the_schedule_begins_with_new_rows_and_waits_for_more(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "rocketapp.lake")
     tasks, table, came = Tasks(), Table(), asyncio.Event()
-    tasks.start(compacting("one", [table], came, every=0.01, target_file_size=7, counts=Counts()), "compacts")
+    sink = Sink(table="lake/one", name="one", compact_every=0.01, target_file_size=7)
+    tasks.start(compacting(sink, [table], came, Counts()), "compacts")
     came.set()
     assert await asyncio.to_thread(table.called.wait, 30)
     came.set()

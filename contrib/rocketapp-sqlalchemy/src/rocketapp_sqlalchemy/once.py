@@ -31,21 +31,13 @@ class Once:
         def wrap(call: SyncCall) -> SyncCall:
             def once(handed: Any) -> Any:
                 part = self._part(handed)
-                if not part.keys:
-                    return part.outcome(None, is_called=False)
                 with make_session() as session:
-                    unhandled = part.unhandled(marking.take(session.connection(), part.keys))
-                    if not unhandled:
+                    if not part.is_left(session):
                         return part.outcome(None, is_called=False)
-                    begun = session.get_transaction()
                     with _current(session):
-                        result = call(part.shape(unhandled))
-                    _refuse_another(session, begun)
-                    if part.is_plain(result):
-                        if undone := part.undone():
-                            session.execute(marking.leave(undone))
-                        session.commit()
-                    return part.outcome(result)
+                        result = call(part.left)
+                    part.end(session, result)
+                return part.outcome(result)
 
             return once
 
@@ -57,22 +49,13 @@ class Once:
         def wrap(call: AsyncCall) -> AsyncCall:
             async def once(handed: Any) -> Any:
                 part = self._part(handed)
-                if not part.keys:
-                    return part.outcome(None, is_called=False)
                 async with make_session() as session:
-                    connection = await session.connection()
-                    unhandled = part.unhandled(await connection.run_sync(marking.take, part.keys))
-                    if not unhandled:
+                    if not await session.run_sync(part.is_left):
                         return part.outcome(None, is_called=False)
-                    begun = session.sync_session.get_transaction()
                     with _current(session):
-                        result = await call(part.shape(unhandled))
-                    _refuse_another(session.sync_session, begun)
-                    if part.is_plain(result):
-                        if undone := part.undone():
-                            await session.execute(marking.leave(undone))
-                        await session.commit()
-                    return part.outcome(result)
+                        result = await call(part.left)
+                    await session.run_sync(part.end, result)
+                return part.outcome(result)
 
             return once
 
@@ -89,12 +72,12 @@ class _Part:
         self._subscription = subscription
         self._is_batch = subscription.batch is not None
         self._messages: list[Message] = []
-        self.keys: list[str] = []
+        self._keys: list[str] = []
         self._without_key = Outcomes()
         """Of a batch: the messages whose key function raised. The others are not to blame."""
         for message in handed if self._is_batch else [handed]:
             try:
-                self.keys.append(key(message))
+                self._keys.append(key(message))
                 self._messages.append(message)
             except Exception as error:
                 if not self._is_batch:
@@ -102,32 +85,42 @@ class _Part:
                 self._without_key[message] = self._outcome_of(error)
         self._given: dict[str, Message] = {}
         """By key: the first copy of what is to be handled."""
-        self._outcomes: list[Any] = []
+        self._outcomes: dict[str, Any] = {}
+        self._begun: SessionTransaction | None = None
 
-    def unhandled(self, taken: set[str]) -> list[Message]:
-        """The first copy of each key that was taken now."""
-        for key, message in zip(self.keys, self._messages, strict=True):
+    def is_left(self, session: Session) -> bool:
+        """Mark all keys, in the session's transaction; whether a message has one that was not marked before."""
+        taken = marking.take(session.connection(), self._keys) if self._keys else set[str]()
+        for key, message in zip(self._keys, self._messages, strict=True):
             if key in taken:
                 self._given.setdefault(key, message)
-        return list(self._given.values())
+        self._begun = session.get_transaction()
+        return bool(taken)
 
-    def shape(self, unhandled: list[Message]) -> Any:
-        """As the handler takes it."""
-        return unhandled if self._is_batch else unhandled[0]
-
-    def is_plain(self, result: object) -> bool:
-        """Whether a message of the call has a plain value: then it commits. An outcome, Skip too, undoes its effect."""
+    @property
+    def left(self) -> Any:
+        """What is left, as the handler takes it."""
         given = list(self._given.values())
-        self._outcomes = outcomes_of(result, given) if self._is_batch else [result]
-        return any(outcome_of(outcome, self._subscription) is None for outcome in self._outcomes)
+        return given if self._is_batch else given[0]
 
-    def undone(self) -> list[str]:
-        """The keys of the given messages that are not done."""
-        return [
-            key
-            for key, outcome in zip(self._given, self._outcomes, strict=True)
-            if not is_done(outcome, self._subscription)
-        ]
+    def end(self, session: Session, result: object) -> None:
+        """Commit, if a message of the call has a plain value. An outcome, Skip too, undoes the effect of all.
+
+        Raises RocketAppError when the handler has ended its transaction and written in another one, without the mark.
+        """
+        now = session.get_transaction()
+        if now is not None and now is not self._begun:
+            raise RocketAppError(
+                "the handler ended its transaction, by commit() or rollback(), and began another one, without the "
+                "mark: leave that to rocketapp; for what may fail there is session.begin_nested()"
+            )
+        outcomes = outcomes_of(result, list(self._given.values())) if self._is_batch else [result]
+        self._outcomes = dict(zip(self._given, outcomes, strict=True))
+        if any(outcome_of(outcome, self._subscription) is None for outcome in outcomes):
+            undone = [key for key, outcome in self._outcomes.items() if not is_done(outcome, self._subscription)]
+            if undone:
+                session.execute(marking.leave(undone))
+            session.commit()
 
     def outcome(self, result: object, *, is_called: bool = True) -> Any:
         """For the engine: the handler's own answer where it says everything."""
@@ -135,10 +128,9 @@ class _Part:
             return result if is_called else SKIPPED
         if is_called and len(self._given) == len(self._messages) and not self._without_key:
             return result
-        said = dict(zip(self._given, self._outcomes, strict=is_called))
         outcomes = Outcomes(self._without_key)
-        for key, message in zip(self.keys, self._messages, strict=True):
-            outcome = said.get(key, SKIPPED)
+        for key, message in zip(self._keys, self._messages, strict=True):
+            outcome = self._outcomes.get(key, SKIPPED)
             outcomes[message] = SKIPPED if is_done(outcome, self._subscription) else outcome
         return outcomes
 
@@ -146,16 +138,6 @@ class _Part:
         """What it means for its message, by the handler's policy; an outcome says itself what follows."""
         outcome = outcome_of(error, self._subscription, raised=True)
         return error if isinstance(error, type(outcome)) else outcome
-
-
-def _refuse_another(session: Session, begun: SessionTransaction | None) -> None:
-    """Raises RocketAppError when the handler has ended its transaction and written in another one, without the mark."""
-    now = session.get_transaction()
-    if now is not None and now is not begun:
-        raise RocketAppError(
-            "the handler ended its transaction, by commit() or rollback(), and began another one, without the mark: "
-            "leave that to rocketapp; for what may fail there is session.begin_nested()"
-        )
 
 
 @contextmanager
