@@ -56,22 +56,3 @@ def test_the_query_finds_the_lag_and_no_more_replicas_are_asked_for_than_there_a
     assert 0 < lag <= 100
     queues = json.loads(rocketapp("topic", "show", "orders", "--json"))["queues"]
     assert SPEC["maxReplicaCount"] == len(queues)
-
-
-def test_the_manifest_is_a_scaled_object() -> None:
-    assert (MANIFEST["apiVersion"], MANIFEST["kind"]) == ("keda.sh/v1alpha1", "ScaledObject")
-    assert set(SPEC) <= {
-        "scaleTargetRef", "pollingInterval", "cooldownPeriod", "initialCooldownPeriod", "idleReplicaCount",
-        "minReplicaCount", "maxReplicaCount", "fallback", "advanced", "triggers",
-    }  # fmt: skip
-    assert {"name"} <= set(SPEC["scaleTargetRef"]) <= {"name", "kind", "apiVersion", "envSourceContainerName"}
-    assert set(SPEC["fallback"]) <= {"failureThreshold", "replicas", "behavior"}
-    assert set(TRIGGER) <= {"type", "metadata", "metricType", "name", "useCachedMetrics", "authenticationRef"}
-    assert (TRIGGER["type"], TRIGGER["metricType"]) == ("prometheus", "AverageValue")
-    assert {"serverAddress", "query", "threshold"} <= set(TRIGGER["metadata"])
-    assert all(isinstance(value, str) for value in TRIGGER["metadata"].values())  # KEDA takes texts alone
-    assert 1 <= SPEC["minReplicaCount"] <= SPEC["fallback"]["replicas"] <= SPEC["maxReplicaCount"]
-    behavior = SPEC["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
-    for rules in (behavior["scaleUp"], behavior["scaleDown"]):
-        assert set(rules) <= {"stabilizationWindowSeconds", "policies", "selectPolicy", "tolerance"}
-        assert all(set(one) == {"type", "value", "periodSeconds"} for one in rules["policies"])
