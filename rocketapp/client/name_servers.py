@@ -22,7 +22,6 @@ from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import join_address, split_address
 from rocketapp.transport.web import ReadUrl, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, decode_route, decode_topic_list
 
 T = TypeVar("T")
@@ -111,8 +110,8 @@ def parse_name_servers(text: str) -> list[str]:
 
 async def get_route(connection: Connection, topic: str, timeout: float) -> TopicRoute | None:
     """The route of a topic; None when this name server knows no broker that holds it."""
-    command = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, RouteRequest(topic).to_fields())
-    response = await ask_unless(ResponseCode.TOPIC_NOT_EXIST, connection, command, timeout)
+    code, absent = RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST
+    response = await ask_unless(absent, connection, code, timeout, RouteRequest(topic))
     return None if response is None else decode_route(response.body)
 
 

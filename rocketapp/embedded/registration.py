@@ -28,7 +28,6 @@ from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import is_loopback, split_address
 from rocketapp.transport.tls import Tls
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.registration import BrokerRequest, Registered, Registration, encode_topics
 from rocketapp.wire.signing import Keys
 
@@ -120,7 +119,7 @@ class Registrar(PoolOwner):
         body, us = self._rendered[1], self._us()
         ha_address, crc = self._broker.ha_address, zlib.crc32(body) & 0x7FFFFFFF
         request = Registration(**msgspec.structs.asdict(us), ha_address=ha_address, compressed=False, body_crc32=crc)
-        told = await ask(connection, Command(RequestCode.REGISTER_BROKER, request.to_fields(), body), _TIMEOUT)
+        told = await ask(connection, RequestCode.REGISTER_BROKER, _TIMEOUT, request, body=body)
         if us.broker_id != MASTER_ID:
             self._broker.master_is(Registered.from_fields(told.fields).master_address)
         self._told[address] = version
@@ -142,7 +141,7 @@ class Registrar(PoolOwner):
         connection = self._pool.peek(address)
         if connection is not None:
             with contextlib.suppress(RocketAppError):  # it forgets the broker by itself
-                await ask(connection, Command(RequestCode.UNREGISTER_BROKER, self._us().to_fields()), _LEAVING_TIMEOUT)
+                await ask(connection, RequestCode.UNREGISTER_BROKER, _LEAVING_TIMEOUT, self._us())
 
     def _us(self) -> BrokerRequest:
         broker, _ = self._broker.shown()

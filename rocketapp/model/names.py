@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 
 RETRY_PREFIX, DLQ_PREFIX = "%RETRY%", "%DLQ%"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
@@ -99,7 +100,4 @@ def nearest_levels(seconds: float) -> str:
 
 def delay_level_at_least(seconds: float) -> int:
     """The lowest level that waits at least this long; above 2 h the highest level."""
-    for level, delay in enumerate(DELAY_SECONDS, start=1):
-        if delay >= seconds:
-            return level
-    return len(DELAY_SECONDS)
+    return min(bisect_left(DELAY_SECONDS, seconds) + 1, len(DELAY_SECONDS))

@@ -34,14 +34,10 @@ class Preparing:
         """Why this message cannot be sent, or None."""
         return problem_of(message, self._config.max_message_bytes)
 
-    def check(self, message: Outgoing) -> None:
-        """Raises SendRefused for a message that cannot be sent."""
-        if problem := self.problem_of(message):
-            raise SendRefused(message.topic, problem, True)
-
     def single(self, message: Outgoing) -> tuple[str, PreparedSend]:
         """A message that travels by itself, and its id. Raises SendRefused."""
-        self.check(message)
+        if problem := self.problem_of(message):
+            raise SendRefused(message.topic, problem, True)
         message_id = self.next_id()
         properties = _properties(message, message_id)
         body, sys_flag = self._compressed(message.body)

@@ -7,7 +7,6 @@ from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.admin import (
     ConsumerGroupRequest,
     RunningInfoRequest,
@@ -34,9 +33,9 @@ from rocketapp.wire.requests.statistics import (
 
 async def topic_config(connection: Connection, topic: str, timeout: float) -> TopicConfig | None:
     """How this broker keeps the topic; None when it does not have it."""
-    command = Command(RequestCode.GET_TOPIC_CONFIG, TopicRequest(topic).to_fields())
+    asked, absent = TopicRequest(topic), ResponseCode.TOPIC_NOT_EXIST
     try:
-        response = await ask_unless(ResponseCode.TOPIC_NOT_EXIST, connection, command, timeout)
+        response = await ask_unless(absent, connection, RequestCode.GET_TOPIC_CONFIG, timeout, asked)
     except BrokerError as error:
         if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             raise
@@ -47,8 +46,7 @@ async def topic_config(connection: Connection, topic: str, timeout: float) -> To
 
 async def put_topic(connection: Connection, config: TopicConfig, timeout: float) -> None:
     """Create the topic on this broker, or change it."""
-    fields = UpdateTopicRequest(config).to_fields()
-    await ask(connection, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, fields), timeout)
+    await ask(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, timeout, UpdateTopicRequest(config))
 
 
 async def topic_stats(connection: Connection, topic: str, timeout: float) -> dict[MessageQueue, TopicOffset]:
@@ -67,8 +65,7 @@ async def groups_of_topic(connection: Connection, topic: str, timeout: float) ->
 
 async def put_group(connection: Connection, group: str, timeout: float) -> None:
     """Create the group on this broker, with its defaults; one that is there is changed to them."""
-    body = encode_group(group)
-    await ask(connection, Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body=body), timeout)
+    await ask(connection, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, timeout, body=encode_group(group))
 
 
 async def groups(connection: Connection, timeout: float) -> list[str]:
@@ -78,8 +75,8 @@ async def groups(connection: Connection, timeout: float) -> list[str]:
 
 async def members(connection: Connection, group: str, timeout: float) -> ConsumerConnection | None:
     """The live members of a group and what it subscribes; None when this broker knows no member."""
-    command = Command(RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequest(group).to_fields())
-    response = await ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, connection, command, timeout)
+    code, asked = RequestCode.GET_CONSUMER_CONNECTION_LIST, ConsumerGroupRequest(group)
+    response = await ask_unless(ResponseCode.CONSUMER_NOT_ONLINE, connection, code, timeout, asked)
     return None if response is None else ConsumerConnection.decode(response.body)
 
 
@@ -97,7 +94,7 @@ async def broker_config(connection: Connection, timeout: float) -> dict[str, str
 
 async def check_keys(connection: Connection, timeout: float) -> None:
     """Ask what every known user may ask. Raises KeysRefused; other refusals say that the keys are known."""
-    await ask(connection, Command(RequestCode.GET_BROKER_RUNTIME_INFO), timeout)
+    await ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO, timeout)
 
 
 async def reset_offset(

@@ -1,37 +1,51 @@
-"""Send a request and require success: any other response code becomes a BrokerError."""
+"""Send a request and require success: any other response code becomes a BrokerError.
+
+A request has the fields of its header. One whose body says everything has an empty map of fields.
+"""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 from rocketapp.errors import BrokerError, KeysRefused
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.fields import Header
 from rocketapp.wire.refusals import are_keys_refused
 
 
-async def ask(connection: Connection, command: Command, timeout: float) -> Command:
+class Header(Protocol):
+    """What a request says in its fields."""
+
+    def to_fields(self) -> dict[str, str]: ...
+
+
+async def ask(
+    connection: Connection, code: RequestCode, timeout: float, header: Header | None = None, *, body: bytes = b""
+) -> Command:
     """The successful response. Raises BrokerError, RequestTimeoutError or ConnectionLostError."""
-    response = await connection.start_request(command, timeout=timeout)
+    fields = header.to_fields() if header is not None else {} if body else None
+    response = await connection.start_request(Command(code, fields, body), timeout=timeout)
     if response.code != ResponseCode.SUCCESS:
         raise refusal(response, connection.peer)
     return response
 
 
 async def answer_to(connection: Connection, code: RequestCode, timeout: float, header: Header | None = None) -> bytes:
-    """The body of the successful response to a request of this code, without fields or with those of `header`."""
-    fields = None if header is None else header.to_fields()
-    return (await ask(connection, Command(code, fields), timeout)).body
+    """The body of the successful response."""
+    return (await ask(connection, code, timeout, header)).body
 
 
-async def ask_unless(absent: ResponseCode, connection: Connection, command: Command, timeout: float) -> Command | None:
-    """The same; None for the code that means: what was asked for is not here."""
-    response = await connection.start_request(command, timeout=timeout)
-    if response.code == absent:
+async def ask_unless(
+    absent: ResponseCode, connection: Connection, code: RequestCode, timeout: float, header: Header
+) -> Command | None:
+    """The successful response; None for the code that means: what was asked for is not here."""
+    try:
+        return await ask(connection, code, timeout, header)
+    except BrokerError as error:
+        if error.code != absent:
+            raise
         return None
-    if response.code != ResponseCode.SUCCESS:
-        raise refusal(response, connection.peer)
-    return response
 
 
 def refusal(response: Command, address: str) -> BrokerError:

@@ -6,7 +6,6 @@ from rocketapp.client.calls.ask import answer_to, ask
 from rocketapp.model.subscription import SubscriptionData
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import (
     Heartbeat,
     OfGroup,
@@ -18,7 +17,7 @@ from rocketapp.wire.requests.clients import (
 
 async def heartbeat(connection: Connection, beat: Heartbeat, timeout: float) -> int:
     """The version of the broker: its number in Java's MQVersion."""
-    return (await ask(connection, Command(RequestCode.HEART_BEAT, {}, beat.encode()), timeout)).version
+    return (await ask(connection, RequestCode.HEART_BEAT, timeout, body=beat.encode())).version
 
 
 async def unregister(
@@ -31,7 +30,7 @@ async def unregister(
 ) -> None:
     """Leave a group now, instead of by the expiry of heartbeats."""
     request = UnregisterRequest(client_id, producer_group, consumer_group)
-    await ask(connection, Command(RequestCode.UNREGISTER_CLIENT, request.to_fields()), timeout)
+    await ask(connection, RequestCode.UNREGISTER_CLIENT, timeout, request)
 
 
 async def member_list(connection: Connection, group: str, timeout: float) -> list[str]:
@@ -44,5 +43,4 @@ async def check_subscription(
     connection: Connection, client_id: str, group: str, data: SubscriptionData, timeout: float
 ) -> None:
     """Ask whether the broker filters by this expression; BrokerError says that it does not."""
-    body = encode_check(client_id, group, data)
-    await ask(connection, Command(RequestCode.CHECK_CLIENT_CONFIG, {}, body), timeout)
+    await ask(connection, RequestCode.CHECK_CLIENT_CONFIG, timeout, body=encode_check(client_id, group, data))

@@ -8,7 +8,6 @@ from rocketapp.client.calls.ask import ask
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.locks import LockBody, decode_locked
 
 
@@ -17,12 +16,11 @@ async def lock(
 ) -> set[MessageQueue]:
     """Lock these queues or renew their locks; return the ones that this client holds now."""
     body = LockBody(group, client_id, list(queues)).encode()
-    response = await ask(connection, Command(RequestCode.LOCK_BATCH_MQ, {}, body), timeout)
-    return decode_locked(response.body)
+    return decode_locked((await ask(connection, RequestCode.LOCK_BATCH_MQ, timeout, body=body)).body)
 
 
 async def unlock(
     connection: Connection, group: str, client_id: str, queues: Iterable[MessageQueue], timeout: float
 ) -> None:
     body = LockBody(group, client_id, list(queues)).encode()
-    await ask(connection, Command(RequestCode.UNLOCK_BATCH_MQ, {}, body), timeout)
+    await ask(connection, RequestCode.UNLOCK_BATCH_MQ, timeout, body=body)

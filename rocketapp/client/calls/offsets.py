@@ -12,7 +12,6 @@ from rocketapp.errors import ProtocolError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import (
     CommitRequest,
     OffsetResponse,
@@ -48,8 +47,8 @@ async def query(
     BrokerError, ProtocolError and TransportError all mean that the offset is not known.
     """
     request = QueryOffsetRequest(group, queue.topic, queue.queue_id, set_zero_if_not_found)
-    command = Command(RequestCode.QUERY_CONSUMER_OFFSET, request.to_fields())
-    response = await ask_unless(ResponseCode.QUERY_NOT_FOUND, connection, command, timeout)
+    code, absent = RequestCode.QUERY_CONSUMER_OFFSET, ResponseCode.QUERY_NOT_FOUND
+    response = await ask_unless(absent, connection, code, timeout, request)
     if response is None:
         return Committed(None, is_certain=True)
     offset = OffsetResponse.from_fields(response.fields).offset
@@ -62,27 +61,26 @@ async def query(
 async def commit(connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float) -> None:
     """Commit: everything below `offset` is done."""
     request = CommitRequest(group, queue.topic, queue.queue_id, offset)
-    command = Command(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
-    await ask(connection, command, timeout)
+    await ask(connection, RequestCode.UPDATE_CONSUMER_OFFSET, timeout, request)
 
 
 async def max_offset(connection: Connection, queue: MessageQueue, timeout: float) -> int:
     """The offset that the next stored message gets."""
-    return await _limit(connection, RequestCode.GET_MAX_OFFSET, queue, timeout)
+    return await _offset(connection, RequestCode.GET_MAX_OFFSET, timeout, QueueRequest(queue.topic, queue.queue_id))
 
 
 async def min_offset(connection: Connection, queue: MessageQueue, timeout: float) -> int:
     """The offset of the oldest message that is still there."""
-    return await _limit(connection, RequestCode.GET_MIN_OFFSET, queue, timeout)
+    return await _offset(connection, RequestCode.GET_MIN_OFFSET, timeout, QueueRequest(queue.topic, queue.queue_id))
 
 
 async def search(connection: Connection, queue: MessageQueue, timestamp: float, timeout: float) -> int:
     """The offset of the first message that was stored at `timestamp` (seconds since 1970) or later."""
     request = SearchOffsetRequest(queue.topic, queue.queue_id, int(timestamp * 1000))
-    command = Command(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, request.to_fields())
-    return OffsetResponse.from_fields((await ask(connection, command, timeout)).fields).offset
+    return await _offset(connection, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timeout, request)
 
 
-async def _limit(connection: Connection, code: RequestCode, queue: MessageQueue, timeout: float) -> int:
-    command = Command(code, QueueRequest(queue.topic, queue.queue_id).to_fields())
-    return OffsetResponse.from_fields((await ask(connection, command, timeout)).fields).offset
+async def _offset(
+    connection: Connection, code: RequestCode, timeout: float, request: QueueRequest | SearchOffsetRequest
+) -> int:
+    return OffsetResponse.from_fields((await ask(connection, code, timeout, request)).fields).offset

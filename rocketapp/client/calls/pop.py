@@ -40,13 +40,13 @@ def read(response: Command, connection: Connection) -> PopResult:
 
 async def ack(connection: Connection, request: AckRequest, timeout: float) -> None:
     """Acknowledge one message; an unknown handle is a success as well."""
-    await ask(connection, Command(RequestCode.ACK_MESSAGE, request.to_fields()), timeout)
+    await ask(connection, RequestCode.ACK_MESSAGE, timeout, request)
 
 
 async def ack_all(connection: Connection, group: str, topic: str, acks: Sequence[Acks], timeout: float) -> None:
     """Acknowledge messages of one broker in one request."""
     body = encode_acks(group, topic, acks[0].handle.broker_name, acks)
-    await ask(connection, Command(RequestCode.BATCH_ACK_MESSAGE, {}, body), timeout)
+    await ask(connection, RequestCode.BATCH_ACK_MESSAGE, timeout, body=body)
 
 
 def start_change(connection: Connection, request: AckRequest, timeout: float) -> asyncio.Future[Command]:
@@ -64,11 +64,11 @@ def read_change(response: Command, connection: Connection, request: AckRequest) 
 
 async def assigned(connection: Connection, question: AssignmentQuestion, timeout: float) -> list[AssignedQueue] | None:
     """The queues of one member, as this broker shares them out; None when it cannot tell."""
-    response = await ask(connection, Command(RequestCode.QUERY_ASSIGNMENT, {}, question.encode()), timeout)
+    response = await ask(connection, RequestCode.QUERY_ASSIGNMENT, timeout, body=question.encode())
     return decode_assigned(response.body)
 
 
 async def set_mode(connection: Connection, topic: str, group: str, mode: str, timeout: float) -> None:
     """Have members of the group pop, or pull, this topic at this broker. All of them pop all of its queues."""
     body = RequestMode(topic, group, mode, share_queues=0).encode()
-    await ask(connection, Command(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, body), timeout)
+    await ask(connection, RequestCode.SET_MESSAGE_REQUEST_MODE, timeout, body=body)

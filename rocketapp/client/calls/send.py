@@ -47,7 +47,7 @@ def command(request: SendRequest, body: bytes, *, reply: bool = False) -> Comman
 
 async def send_back(connection: Connection, request: SendBackRequest, timeout: float) -> None:
     """Return when the broker has stored the message again. Raises BrokerError when it refused."""
-    await ask(connection, Command(RequestCode.CONSUMER_SEND_MSG_BACK, request.to_fields()), timeout)
+    await ask(connection, RequestCode.CONSUMER_SEND_MSG_BACK, timeout, request)
 
 
 def end_transaction(connection: Connection, request: EndTransaction) -> None:
@@ -60,4 +60,4 @@ def end_transaction(connection: Connection, request: EndTransaction) -> None:
 
 async def recall(connection: Connection, request: RecallRequest, timeout: float) -> None:
     """Raises BrokerError when the broker does not take it back, because it is too late for example."""
-    await ask(connection, Command(RequestCode.RECALL_MESSAGE, request.to_fields()), timeout)
+    await ask(connection, RequestCode.RECALL_MESSAGE, timeout, request)

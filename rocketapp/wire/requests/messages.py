@@ -32,5 +32,5 @@ class QueryRequest(
     most: Int32 = 64
     begin_ms: int = 0
     end_ms: int = LATEST_MS
-    unique: bool = False
-    """The key is a unique id."""
+    unique: bool | None = False
+    """The key is a unique id. None leaves the field out."""

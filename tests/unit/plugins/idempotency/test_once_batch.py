@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Policy, Retry, RocketApp, Skip
+from rocketapp.hooks.idempotency import Answer, Claim
 from tests.unit.plugins.idempotency.stage import FailingStore, in_thread, message, opened, settled
 from tests.unit.scripted import in_virtual_time
 
@@ -161,6 +163,26 @@ async def test_a_cancelled_batch_gives_its_claims_back() -> None:
         began = asyncio.get_running_loop().time()
         await call(batch("A", "B"))
         assert asyncio.get_running_loop().time() - began == pytest.approx(5.0)
+
+
+@in_virtual_time
+async def test_a_batch_that_is_cancelled_while_it_claims_gives_its_claims_back() -> None:
+    class Late(FailingStore):
+        """Answers the first claim late; its marks are there at once."""
+
+        async def claim(self, claims: Sequence[Claim], *, lease: float) -> Sequence[Answer]:
+            answers = await super().claim(claims, lease=lease)
+            if self.asked == ["claim"]:
+                await asyncio.sleep(5.0)
+            return answers
+
+    taken = Taken()
+    async with opened(taken.app, Late()) as call:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await call(batch("A", "B"))
+        assert await call(batch("A", "B")) is None
+    assert taken == [[b"A", b"B"]]
 
 
 async def test_a_sync_batch_is_handled_message_by_message_too() -> None:
