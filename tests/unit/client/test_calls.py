@@ -152,6 +152,7 @@ async def test_locks_tell_which_queues_are_ours() -> None:
     await locks.unlock(connection, "g", "me", [QUEUE], 1.0)
     assert LockBody.decode(server.asked[0].body) == LockBody("g", "me", [QUEUE, other])
     assert LockBody.decode(server.asked[1].body) == LockBody("g", "me", [QUEUE])
+    assert [asked.fields for asked in server.asked] == [{}, {}]  # as Java sends what its body says
 
 
 @in_virtual_time
