@@ -181,7 +181,7 @@ class Slaves:
         """Whether the master is read again: it is connected, or the slave cannot be reached either."""
         instead = self.instead[broker_name]
         is_time = asyncio.get_running_loop().time() >= instead.master_from
-        if not isinstance(error, TransportError) and not (is_time and self.is_master_connected(broker_name)):
+        if not isinstance(error, TransportError) and not (is_time and self.master(broker_name)):
             return False
         del self.instead[broker_name]
         if instead.is_told:
@@ -190,16 +190,16 @@ class Slaves:
 
     def connection(self, broker_name: str) -> Connection | None:
         """The connection to a slave, if the master is not connected and a slave is."""
-        if self.is_master_connected(broker_name):
+        if self.master(broker_name) is not None:
             return None
         copies = self._client.copies(broker_name)
         living = (self._client.living_connection(copies[one]) for one in self._ids(broker_name))
         return next((connection for connection in living if connection is not None), None)
 
-    def is_master_connected(self, broker_name: str) -> bool:
-        """Whether there is a living connection to the master."""
-        master = self._client.broker_address(broker_name)
-        return master is not None and self._client.living_connection(master) is not None
+    def master(self, broker_name: str) -> Connection | None:
+        """The living connection to the master, if there is one; nothing is dialled."""
+        address = self._client.broker_address(broker_name)
+        return None if address is None else self._client.living_connection(address)
 
     def is_new_stand_in(self, broker_name: str) -> bool:
         """Whether a slave stands in that did not at the last call: it may not know all members yet."""
@@ -247,29 +247,29 @@ class Brokers(GroupOffsets):
         """By queue the last record that its present session has pulled; a message, while that is small."""
         self._recognised: dict[MessageQueue, Connection] = {}
         """By queue the connection to its master on which it was known to be the one that was pulled."""
-        self._masters: dict[str, Connection] = {}
-        """By broker the connection that was used last, as long as the routes are the same."""
 
     def is_connected(self, broker_name: str) -> bool:
         """Whether there is a living connection to its master."""
-        return self.slaves.is_master_connected(broker_name)
+        return self.slaves.master(broker_name) is not None
 
-    async def connection(self, broker_name: str, *, dial: bool = True) -> Connection:
-        """A connection to the master; with `dial` False TransportError unless there is one already."""
-        address = self._client.broker_address(broker_name)
+    async def connection(self, broker_name: str, broker_id: int = MASTER_ID) -> Connection:
+        """A connection to the master, or to another copy, dialled if need be."""
+        address = self._client.broker_address(broker_name, broker_id)
         if address is None:
-            raise TransportError(broker_name, "no address of its master is known")
-        if dial:
-            return await self._client.connection(address)
-        connection = self._client.living_connection(address)
-        if connection is None:
+            who = "its master" if broker_id == MASTER_ID else "it"
+            raise TransportError(broker_name, f"no address of {who} is known")
+        return await self._client.connection(address)
+
+    def _connected(self, broker_name: str) -> Connection:
+        """The connection to the master; TransportError unless there is one already."""
+        if (connection := self.slaves.master(broker_name)) is None:
             raise TransportError(broker_name, "its master is not connected")
         return connection
 
     # Offsets.
 
     async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
-        connection = await self.connection(queue.broker_name, dial=False)
+        connection = self._connected(queue.broker_name)
         timeout = self._config.commit_timeout if timeout is None else timeout
         return (await offsets.query(connection, self._group, queue, timeout)).offset
 
@@ -298,7 +298,7 @@ class Brokers(GroupOffsets):
         return await offsets.query(connection, self._group, queue, self._config.commit_timeout)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
-        connection = await self.connection(queue.broker_name, dial=False)
+        connection = self._connected(queue.broker_name)
         timeout = self._config.commit_timeout if timeout is None else timeout
         await offsets.commit(connection, self._group, queue, offset, timeout)
 
@@ -372,8 +372,7 @@ class Brokers(GroupOffsets):
 
         Without a connection to its master nothing is asked.
         """
-        address = self._client.broker_address(queue.broker_name)
-        connection = None if address is None else self._client.living_connection(address)
+        connection = self.slaves.master(queue.broker_name)
         if connection is not None and self._recognised.get(queue) is not connection:
             await self.recognise(queue, connection)
 
@@ -408,27 +407,14 @@ class Brokers(GroupOffsets):
 
     def recognised_at(self, queue: MessageQueue) -> Connection | None:
         """The connection to its master on which the queue is known to be the one that was pulled, while it lives."""
-        connection = self._masters.get(queue.broker_name)
-        if connection is None or connection.is_closed or connection.is_retired:
-            return None
-        return connection if self._recognised.get(queue) is connection else None
-
-    def routes_changed(self) -> None:
-        """A master may be at another address: it is looked up again."""
-        self._masters.clear()
+        connection = self._recognised.get(queue)
+        return connection if connection is self.slaves.master(queue.broker_name) else None
 
     async def to_pull(self, queue: MessageQueue, broker_id: int) -> Connection:
         """The connection to this copy of its broker, dialled if need be. Raises AnotherQueueError of a master."""
-        address = self._client.broker_address(queue.broker_name, broker_id)
-        if address is None:
-            raise TransportError(queue.broker_name, "no address of it is known")
-        connection = await self._client.connection(address)
-        if broker_id == MASTER_ID:
-            if self._recognised.get(queue) is not connection:
-                await self.recognise(queue, connection)
-            # Routes may have changed meanwhile.
-            if self._client.broker_address(queue.broker_name, broker_id) == address:
-                self._masters[queue.broker_name] = connection
+        connection = await self.connection(queue.broker_name, broker_id)
+        if broker_id == MASTER_ID and self._recognised.get(queue) is not connection:
+            await self.recognise(queue, connection)
         return connection
 
     # The group.
@@ -506,13 +492,13 @@ class Brokers(GroupOffsets):
 
         `owner`: the client id of another member, in whose place they are locked.
         """
-        connection = await self.connection(broker_name, dial=False)
+        connection = self._connected(broker_name)
         who = self._client.client_id if owner is None else owner
         return await locks.lock(connection, self._group, who, queues, self._config.lock_timeout)
 
     async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
         """Give locks back, in one request to a connected broker."""
-        connection = await self.connection(broker_name, dial=False)
+        connection = self._connected(broker_name)
         await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
     async def holding(self, message: Message, queue: MessageQueue) -> Connection:

@@ -174,7 +174,6 @@ class PushConsumer:
 
     def routes_changed(self) -> None:
         """Queues or brokers of some topic are others than before."""
-        self._member.brokers.routes_changed()
         self._cover_retry_topic()
         self._rebalancer.wake()
 

@@ -102,8 +102,6 @@ class QueueFlow:
         self._watched = EVERY if self._is_of_retries else self._about.topic
         self._resumed: asyncio.Future[None] | None = None
         """Done when the queue is resumed; None while it is not paused."""
-        self.is_stopped: bool = False
-        """It is blocked, apart from a pause."""
         self._whole = limits
         """Before they are divided among the queues of the topic."""
         self._loop = asyncio.get_running_loop()
@@ -143,12 +141,10 @@ class QueueFlow:
 
     def stops(self, reason: Text, kind: str, patience: float) -> None:
         """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
-        self.is_stopped = True
         self._blocked.because(self._about, reason, kind=kind, patience=patience)
 
     def moves(self) -> None:
         """Only a pause may still stop the queue."""
-        self.is_stopped = False
         self._blocked.moving(self._about)
 
     async def passed(self) -> None:

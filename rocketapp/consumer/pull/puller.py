@@ -19,7 +19,7 @@ from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import LOST_DELAY, LOST_PATIENCE, AnotherQueueError, is_busy
-from rocketapp.consumer.member import Member
+from rocketapp.consumer.member import TRY_AGAIN, Member
 from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.errors import RocketAppError, TransportError
@@ -78,47 +78,48 @@ class Puller:
         member.brokers.begins_session(process_queue.message_queue)
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
-        self._is_outdated = False
-        """The pull under way was cancelled by us, not the loop."""
         self._pulled_at = self._now()
         """When a pull was answered or allowed last."""
         self._is_resting = False
         """It waits at the gate: a pause or flow control forbids pulls."""
+        self._silent_since: float | None = None
+        """When it was first found that it does not pull, although it might."""
+        self.expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when it has not for PULL_EXPIRES seconds: it will not do so any more."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
 
-    def is_expired(self) -> bool:
-        """Whether it has sent no pull for PULL_EXPIRES seconds, although it might: it will not do so any more."""
+    def look(self) -> None:
+        """Find out whether it still pulls: called again and again."""
         # A pull under way ends by itself, by an answer or by `pull_timeout`, which may be longer.
-        is_under_way = self._coming is not None and not self._coming.done()
-        return not is_under_way and not self._is_resting and self._now() > self._pulled_at + PULL_EXPIRES
+        is_under_way, now = self._coming is not None and not self._coming.done(), self._now()
+        if is_under_way or self._is_resting or now <= self._pulled_at + PULL_EXPIRES:
+            self._silent_since = None
+        elif self._silent_since is None:
+            # This process may have stood still: the loop gets its turn before the next look.
+            self._silent_since = now
+        elif now >= self._silent_since + TRY_AGAIN and not self.expired.done():
+            self.expired.set_result(None)
 
     def start_over(self) -> None:
         """Discard the pull under way: it asks for less than is wanted by now."""
-        if self._coming is not None and self._coming.cancel():
-            self._is_outdated = True
+        if self._coming is not None:
+            self._coming.cancel()
 
     async def run(self) -> Correction:
         """Pull until cancelled, or until our offset means nothing to the broker: where to go on instead."""
-        try:
-            return await self._pull_for_ever()
-        except AnotherQueueError as other:
-            return other.correction(self._queue.end_offset)
-
-    async def _pull_for_ever(self) -> Correction:
         queue = self._queue.message_queue
         self.flow.moves()
         while True:
             try:
                 return await self._pull_on()
             except asyncio.CancelledError:
-                task, was_outdated = asyncio.current_task(), self._is_outdated
-                self._is_outdated = False
-                if not was_outdated or (task is not None and task.cancelling()):
+                if (task := asyncio.current_task()) is None or task.cancelling():
                     raise
-            except AnotherQueueError:
-                raise
+                # It was the pull under way: see `start_over`.
+            except AnotherQueueError as other:
+                return other.correction(self._queue.end_offset)
             except RocketAppError as error:
                 is_instead = self._broker_name in self._slaves.instead
                 patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
@@ -139,8 +140,7 @@ class Puller:
                 self._committer.arrived(self.session, self._carried)
             process_queue.broker_end, process_queue.answered_at = result.max_offset, now
         if is_master or result.min_offset <= process_queue.end_offset:
-            if self.flow.is_stopped:
-                self.flow.moves()
+            self.flow.moves()
         else:
             reason = f"pull failed: the slave of {self._broker_name} has no messages before offset {result.min_offset}"
             self.flow.stops(reason, "slave", LOST_PATIENCE)

@@ -50,10 +50,6 @@ class Assignment(Owned):
         self._puller: Puller | None = None
         self._delivery: Delivery | None = None
         """Those of the present session, until it ends."""
-        self._silent: asyncio.Future[None] = self._loop.create_future()
-        """Done when the pull loop of the present session is dead."""
-        self._silent_since: float | None = None
-        """When it was first found dead."""
 
     def __repr__(self) -> str:
         return f"<Assignment {self.queue}: {'no session' if self.process_queue is None else self.process_queue}>"
@@ -118,13 +114,8 @@ class Assignment(Owned):
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
-        if self._puller is None or not self._puller.is_expired():
-            self._silent_since = None
-        elif self._silent_since is None:
-            # This process may have stood still: the pull loop gets its turn before the next look.
-            self._silent_since = self._loop.time()
-        elif self._loop.time() >= self._silent_since + TRY_AGAIN and not self._silent.done():
-            self._silent.set_result(None)
+        if self._puller is not None:
+            self._puller.look()
 
     async def _session(self) -> None:
         starts, queue = self._starts, self.queue
@@ -189,7 +180,7 @@ class Assignment(Owned):
             if self.is_ending:
                 why, at_rest = "released", await self._give_back(session, delivery)
             else:
-                why, at_rest = await self._break_off(session, delivery, correction)
+                why, at_rest = await self._break_off(puller, delivery, correction)
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
             delivery.discard()
@@ -205,18 +196,18 @@ class Assignment(Owned):
 
     async def _pull(self, puller: Puller, delivery: Delivery, lock: Lock | None) -> Correction | None:
         """Until the session is to end; where to go on when the broker moved the offset."""
-        self._silent = self._loop.create_future()
         pulling = self._member.tasks.start(puller.run(), f"pull {self.queue}")
         try:
             overtaken, others = puller.session.overtaken, [] if lock is None else [lock.lost]
-            await self._wait(pulling, overtaken, delivery.over, self._silent, *others)
+            await self._wait(pulling, overtaken, delivery.over, puller.expired, *others)
             ended = next((each for each in (overtaken, pulling) if each.done()), None)
             return None if ended is None else ended.result()
         finally:
             pulling.cancel()
 
-    async def _break_off(self, session: Session, delivery: Delivery, correction: Correction | None) -> tuple[str, bool]:
+    async def _break_off(self, puller: Puller, delivery: Delivery, correction: Correction | None) -> tuple[str, bool]:
         """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
+        session = puller.session
         self._committer.end(session)
         if session.overtaken.done() and session.overtaken.result() is None:
             why = "another member went on with it meanwhile"
@@ -224,7 +215,7 @@ class Assignment(Owned):
             self._handed_over = self._is_contested = True
         elif correction is not None:
             why = correction.reason
-        elif self._silent.done():
+        elif puller.expired.done():
             why = f"it was not pulled for {PULL_EXPIRES:g} s"
             self._member.observe(LoopFailed(f"pull {self.queue}", f"{why}: it is consumed anew"))
         else:
