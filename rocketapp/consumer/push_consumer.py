@@ -11,9 +11,8 @@ member, so that no other one gets a queue that still drains. Nothing waits for a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
 
 from rocketapp.client.calls.clients import check_subscription
 from rocketapp.consumer.handler import ConsumedTopic
@@ -226,17 +225,10 @@ class PushConsumer:
         if (retry := self._member.retry_topic) is not None and await self._fetch(retry) is None:
             self._client.routes.refresh_soon(retry)
         self._cover_retry_topic()
-        routes = {topic: self._client.routes.get(topic) for topic in self._member.subscriptions}
         for consumed in self._topics:
-            if routes[consumed.topic] is None:
+            if self._client.routes.get(consumed.topic) is None:
                 self._member.observe(TopicMissing(self._member.name, consumed.topic))
-        self._starts.joined(
-            queue
-            for topic, route in routes.items()
-            if route
-            for queue in route.readable_queues(topic)
-            if self._member.brokers.is_connected(queue.broker_name)
-        )
+        self._starts.joined(self._queues_of(self._member.subscriptions))
         self._tasks.start(self._rebalancer.detect_freeze(), f"detect freezes of {self._member.name}")
         await self._check.agreed()
         await self._rebalancer.rebalance()
@@ -246,9 +238,8 @@ class PushConsumer:
         pulled = [queue for queue, each in self._member.owned.items() if each.popped is None]
         reached = [queue for queue in pulled if self._member.brokers.is_connected(queue.broker_name)]
         # What is sent while the queues of a new topic wait for a member that knows it must not be missed.
-        popped = map(self._queues_of, self._member.popped)
-        waiting = [queue for topic in self._check.unknown_to_others() for queue in self._queues_of(topic)]
-        await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *waiting, *chain.from_iterable(popped)])))
+        others = self._queues_of([*self._check.unknown_to_others(), *self._member.popped])
+        await asyncio.gather(*map(self._fix_start, dict.fromkeys([*reached, *others])))
         self._tasks.start(self._figures.run(), f"watch {self._member.name}")
         if self._member.config.concurrency_most:
             self._tasks.start(repeat(_BACKLOG_LOOK, self._follow_backlog), f"adjust {self._member.name}")
@@ -419,10 +410,10 @@ class PushConsumer:
             self._member.observe(LoopFailed("routes", str(error)))
             return None
 
-    def _queues_of(self, topic: str) -> list[MessageQueue]:
-        """The queues of this topic on brokers that are connected."""
-        route = self._client.routes.get(topic)
-        queues = () if route is None else route.readable_queues(topic)
+    def _queues_of(self, topics: Iterable[str]) -> list[MessageQueue]:
+        """The queues of these topics on brokers that are connected."""
+        routes = [(topic, self._client.routes.get(topic)) for topic in topics]
+        queues = [queue for topic, route in routes if route is not None for queue in route.readable_queues(topic)]
         return [queue for queue in queues if self._member.brokers.is_connected(queue.broker_name)]
 
     async def _fix_start(self, queue: MessageQueue) -> None:

@@ -18,7 +18,10 @@ from collections.abc import Mapping
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Annotated, Literal
 from urllib.parse import quote
+
+import msgspec
 
 from rocketapp.consumer.brokers import GroupOffsets
 from rocketapp.consumer.member import Member
@@ -31,9 +34,6 @@ from rocketapp.tasks import in_daemon_thread
 _UNNAMED = "unnamed"
 """Stands for the cluster of `--name-server`."""
 _BEGINS = "queues begin by their start rule"
-_VERSION = 2
-_LARGEST_OFFSET, _LARGEST_QUEUE_ID = 2**63 - 1, 2**31 - 1
-"""The largest of RocketMQ's long and int."""
 _PATIENCE = 5.0
 """Seconds that a disk may take when the caller names no other time."""
 _AGAIN = 5.0
@@ -209,37 +209,39 @@ class LocalOffsets(GroupOffsets):
             self._member.observe(OffsetsFile(self._member.name, str(self._path), problem))
 
 
+class _Row(msgspec.Struct, omit_defaults=True):
+    """One queue of a file."""
+
+    topic: str
+    broker: str
+    # A larger one is refused by the broker at every pull: its queue would stand still for ever.
+    queue: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+    offset: Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+    landmark: str | None = None
+
+
+class _File(msgspec.Struct):
+    version: Literal[1, 2]
+    """1 had no landmarks."""
+    offsets: list[_Row]
+
+
 def encode(offsets: Mapping[MessageQueue, int], landmarks: Mapping[MessageQueue, Landmark]) -> bytes:
     """The text of a file. `landmarks`: by which queues are known again."""
-    rows = list[dict[str, str | int]]()
-    for queue, offset in sorted(offsets.items()):
-        rows.append({"topic": queue.topic, "broker": queue.broker_name, "queue": queue.queue_id, "offset": offset})
-        if (mark := landmarks.get(queue)) is not None and (text := mark.text()) is not None:
-            rows[-1]["landmark"] = text
-    return json.dumps({"version": _VERSION, "offsets": rows}, indent=1).encode() + b"\n"
+    marks = {queue: mark.text() for queue, mark in landmarks.items()}
+    rows = [_Row(*queue, offset, marks.get(queue)) for queue, offset in sorted(offsets.items())]
+    return json.dumps(msgspec.to_builtins(_File(2, rows)), indent=1).encode() + b"\n"
 
 
 def decode(text: bytes) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
-    """The offsets in a file's text, and the landmarks: version 1 had none. Raises ValueError."""
+    """The offsets in a file's text, and the landmarks. Raises ValueError."""
     try:
-        data = json.loads(text)
-        if data["version"] not in (1, _VERSION):
-            raise ValueError(f"version {data['version']!r} is not known")
-        found, landmarks = dict[MessageQueue, int](), dict[MessageQueue, str]()
-        for row in data["offsets"]:
-            offset, queue_id = row["offset"], row["queue"]
-            if type(offset) is not int or type(queue_id) is not int:
-                raise ValueError(f"{row!r} is not an offset")
-            # A larger one is refused by the broker at every pull: its queue would stand still for ever.
-            if not (0 <= offset <= _LARGEST_OFFSET and 0 <= queue_id <= _LARGEST_QUEUE_ID):
-                raise ValueError(f"{row!r} is not an offset")
-            queue = MessageQueue(str(row["topic"]), str(row["broker"]), queue_id)
-            found[queue] = offset
-            if isinstance(landmark := row.get("landmark"), str):
-                landmarks[queue] = landmark
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{type(error).__name__} {error}") from None
-    return found, landmarks
+        rows = msgspec.json.decode(text, type=_File).offsets
+    except RecursionError as error:
+        raise ValueError(str(error)) from None
+    queues = [(MessageQueue(row.topic, row.broker, row.queue), row) for row in rows]
+    landmarks = {queue: row.landmark for queue, row in queues if row.landmark is not None}
+    return {queue: row.offset for queue, row in queues}, landmarks
 
 
 def _put_in_place(path: Path, text: bytes, *, keeps: bool) -> None:

@@ -72,13 +72,7 @@ class Rebalancer:
         `modes` know every running call of the group: a stop waits for them.
         """
         self._member, self._group, self._me, self._brokers = member, member.name, member.client_id, member.brokers
-        self._topics, self._modes, self._observe, self._check = (
-            tuple(member.subscriptions),
-            modes,
-            member.observe,
-            check,
-        )
-        self._starts, self._flow_control = starts, flow_control
+        self._modes, self._starts, self._flow_control, self._check = modes, starts, flow_control, check
         self._commits, self._fencing = starts.commits, starts.commits.fencing
         self._allocation = member.allocation
         self._loop = asyncio.get_running_loop()
@@ -147,15 +141,15 @@ class Rebalancer:
             # Asked before the look: a list that may be acted on since then was not.
             grace_end = self._lists.next_grace_end()
             await self.rebalance()
-            await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._topics)))
+            await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._member.subscriptions)))
 
     async def rebalance(self) -> None:
         """Look once at every topic, and act on what is found."""
         self._lists.begin()
-        problems = await asyncio.gather(*map(self._try_to_look, self._topics))
+        problems = await asyncio.gather(*map(self._try_to_look, self._member.subscriptions))
         problem = next(filter(None, problems), "")
         if problem and problem != self.problem:
-            self._observe(LoopFailed("rebalance", problem))
+            self._member.observe(LoopFailed("rebalance", problem))
         self.problem = problem
         self.is_complete = all(problem is None for problem in problems)
         self.has_been_complete |= self.is_complete
@@ -211,7 +205,7 @@ class Rebalancer:
             self._left_out.add(topic)
             brokers = ", ".join(sorted({queue.broker_name for queue in queues}))
             text = f"allocation {self._allocation.name}: by this process's settings no member gets a queue of {topic}"
-            self._observe(LoopFailed("rebalance", f"{text}, which is on {brokers}"))
+            self._member.observe(LoopFailed("rebalance", f"{text}, which is on {brokers}"))
 
     async def _take_all(self, topic: str) -> str | None:
         """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""
@@ -304,7 +298,7 @@ class Rebalancer:
             assignment.cut()
         seconds = self._loop.time() - began
         for name, (first, *others) in running.items():
-            self._observe(DrainCut(self._group, name, first.topic, first.message_id, len(others), seconds))
+            self._member.observe(DrainCut(self._group, name, first.topic, first.message_id, len(others), seconds))
 
 
 class MemberLists:
