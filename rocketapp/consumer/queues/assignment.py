@@ -44,7 +44,6 @@ class Assignment(Owned):
         self._store, self._committer = starts.commits.store, starts.commits.of(queue.broker_name)
         self._handed_over = self._is_contested = handed_over
         self._cutting: asyncio.TimerHandle | None = None
-        self._starts_no_more = False
         self._moved: Correction | None = None
         """Where an operator has moved the group, until that is committed."""
         self._puller: Puller | None = None
@@ -72,8 +71,7 @@ class Assignment(Owned):
 
         What lies below a started message would start for the sake of the offset, and that one moves it now.
         """
-        if self._mode.run_on is not None and not self._starts_no_more:
-            self._starts_no_more = True
+        if self._mode.run_on is not None:
             self._loop.call_later(self._mode.run_on, self._start_no_more)
 
     def _start_no_more(self) -> None:

@@ -59,110 +59,6 @@ _KNOWS_SUSPEND = 513
 """Version of a broker (V5_5_0 in Java's MQVersion) from which a message that is given back has no attempt more."""
 
 
-class PopAssignment(Owned):
-    """Consumes what one broker hands out of one topic."""
-
-    def __init__(self, queue: MessageQueue, mode: MessageMode, *, starts: Starts, flow_control: FlowControl) -> None:
-        member = mode.context.member
-        super().__init__(queue, member)
-        self._mode, self._starts, self._flow_control = mode, starts, flow_control
-        self._acks = PopAcks(queue, member, mode.context.redelivery)
-        self.popped: PopQueue[Message] | None = self._acks.queue
-        self._consuming: tuple[Popper, QueueFlow] | None = None
-
-    def __repr__(self) -> str:
-        return f"<PopAssignment {self._acks.queue}>"
-
-    @property
-    def asked(self) -> SubscriptionData | None:
-        coming = None if self._consuming is None else self._consuming[0].coming
-        return None if coming is None else coming.wanted
-
-    def limits_changed(self) -> None:
-        if self._consuming is not None:
-            self._consuming[1].change(self._limits())
-
-    async def _session(self) -> None:
-        """Begins when the group has an offset in each queue where a broker would choose another one than `start=`."""
-        member, queue = self._member, self._acks.queue
-        route = member.client.routes.get(self.queue.topic)
-        for there in () if route is None else route.readable_queues(self.queue.topic):
-            if there.broker_name == self.queue.broker_name and not self.is_ending:
-                await self._starts.fix(there)
-        if self.is_ending:
-            return
-        delivery = PopDelivery(self._acks, self._mode)
-        flow = QueueFlow(self._flow_control, member, queue, self._limits())
-        popper = Popper(member, self._acks, delivery, flow)
-        self._consuming = popper, flow
-        self.process_queue: PopQueue[Message] | None = queue
-        member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
-        loops = [
-            member.tasks.start(coroutine, f"{what} {self.queue}")
-            for coroutine, what in (
-                (popper.run(), "pop"),
-                (self._acks.keep_hidden(), "keep hidden what is in flight of"),
-                (self._acks.run(), "acknowledge"),
-            )
-        ]
-        try:
-            await self._ended
-            loops[0].cancel()
-            await self._give_back(popper, delivery, loops[2])
-        except asyncio.CancelledError:
-            # Not by us: the loop is being closed, and a handler must not keep it.
-            delivery.discard()
-            raise
-        finally:
-            for each in loops:
-                each.cancel()
-            flow.close()
-            self._consuming = self.process_queue = None
-        member.observe(Released(member.name, self.queue, "released"))
-
-    def _limits(self) -> QueueLimits:
-        config = self._member.limits.of(self.queue.topic)
-        told = f"limit pop_max_messages {config.pop_max_messages}"
-        return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
-
-    async def _give_back(self, popper: Popper, delivery: PopDelivery, acknowledging: asyncio.Task[None]) -> None:
-        """Finish and acknowledge what was started; the rest is hidden no longer."""
-        self._acks.end()
-        delivery.end()
-        late = self._give_back_late(popper, popper.coming)
-        self._member.tasks.start(late, f"give back the late answer of {self.queue}")
-        drained = self._member.tasks.start(delivery.drained(), f"drain {self.queue}")
-        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
-        if not drained.done():
-            drained.cancel()
-            self.is_clean: bool = False
-        acknowledging.cancel()
-        await asyncio.wait([acknowledging])
-        self.is_clean = await self._acks.finally_(_LAST_ACKS) and self.is_clean
-        delivery.discard()
-
-    async def _give_back_late(self, popper: Popper, coming: Coming | None) -> None:
-        """What the request under way brings, perhaps long after the session, is not for us.
-
-        Until the broker has taken it back its address is kept, also while no route names it.
-        """
-        routes, broker_name = self._member.client.routes, self.queue.broker_name
-        routes.hold_broker(broker_name)
-        try:
-            if coming is not None:
-                await asyncio.wait([coming.answer])
-                with contextlib.suppress(RocketAppError, asyncio.CancelledError):
-                    self._acks.give_back(popper.took(coming))
-            await self._acks.settled()
-        finally:
-            if coming is not None:
-                coming.answer.cancel()
-            routes.release_broker(broker_name)
-
-
-# What it asks for, and what comes.
-
-
 class Coming(NamedTuple):
     """A request for messages that is under way."""
 
@@ -177,28 +73,113 @@ class Coming(NamedTuple):
     """What it asks for."""
 
 
-class Popper:
-    """Asks one broker for messages of one topic, for as long as it is owned."""
+class PopAssignment(Owned):
+    """Consumes what one broker hands out of one topic, in one session."""
 
-    def __init__(self, member: Member, acks: PopAcks, delivery: PopDelivery, flow: QueueFlow) -> None:
-        """`acks` knows what is in flight, and whether messages that we have failed on come again."""
-        self._member, self._acks, self._delivery, self._flow = member, acks, delivery, flow
-        self._queue, self._about = acks.queue, acks.queue.message_queue
-        self._loop = asyncio.get_running_loop()
-        self.coming: Coming | None = None
+    def __init__(self, queue: MessageQueue, mode: MessageMode, *, starts: Starts, flow_control: FlowControl) -> None:
+        member = mode.context.member
+        super().__init__(queue, member)
+        self._starts = starts
+        self._acks = PopAcks(queue, member, mode.context.redelivery)
+        """Knows what is in flight, and whether messages that we have failed on come again."""
+        self.popped: PopQueue[Message] | None = self._acks.queue
+        self._delivery = PopDelivery(self._acks, mode)
+        self._flow = QueueFlow(flow_control, member, self._acks.queue, self._limits())
+        self._coming: Coming | None = None
         """The request under way."""
 
     def __repr__(self) -> str:
-        return f"<Popper {self._about}>"
+        return f"<PopAssignment {self._acks.queue}>"
+
+    @property
+    def asked(self) -> SubscriptionData | None:
+        return None if self._coming is None else self._coming.wanted
 
     @property
     def _config(self) -> ConsumerConfig:
         """The settings of the topic now."""
-        return self._member.limits.of(self._about.topic)
+        return self._member.limits.of(self.queue.topic)
+
+    def _limits(self) -> QueueLimits:
+        config = self._config
+        told = f"limit pop_max_messages {config.pop_max_messages}"
+        return QueueLimits(config.pop_max_messages, config.queue_max_bytes, None, limit_told=told)
+
+    def limits_changed(self) -> None:
+        self._flow.change(self._limits())
 
     async def run(self) -> None:
-        """Until cancelled; then `coming` may still be answered."""
-        await self._member.repeat(self._pop, f"pop {self._about}", self._config.pull_retry_delay)
+        """Consume it until it has been given back."""
+        try:
+            await super().run()
+        finally:
+            self._flow.close()
+
+    async def _session(self) -> None:
+        """Begins when the group has an offset in each queue where a broker would choose another one than `start=`."""
+        member, queue, start = self._member, self._acks.queue, self._member.tasks.start
+        route = member.client.routes.get(self.queue.topic)
+        for there in () if route is None else route.readable_queues(self.queue.topic):
+            if there.broker_name == self.queue.broker_name and not self.is_ending:
+                await self._starts.fix(there)
+        if self.is_ending:
+            return
+        self.process_queue: PopQueue[Message] | None = queue
+        member.observe(Assigned(member.name, self.queue, 0, queue.epoch))
+        popping = start(
+            member.repeat(self._pop, f"pop {self.queue}", self._config.pull_retry_delay), f"pop {self.queue}"
+        )
+        hiding = start(self._acks.keep_hidden(), f"keep hidden what is in flight of {self.queue}")
+        acknowledging = start(self._acks.run(), f"acknowledge {self.queue}")
+        try:
+            await self._ended
+            popping.cancel()
+            await self._give_back(acknowledging)
+        except asyncio.CancelledError:
+            # Not by us: the loop is being closed, and a handler must not keep it.
+            self._delivery.discard()
+            raise
+        finally:
+            for each in (popping, hiding, acknowledging):
+                each.cancel()
+            self.process_queue = None
+        member.observe(Released(member.name, self.queue, "released"))
+
+    async def _give_back(self, acknowledging: asyncio.Task[None]) -> None:
+        """Finish and acknowledge what was started; the rest is hidden no longer."""
+        self._acks.end()
+        self._delivery.end()
+        late = self._give_back_late(self._coming)
+        self._member.tasks.start(late, f"give back the late answer of {self.queue}")
+        drained = self._member.tasks.start(self._delivery.drained(), f"drain {self.queue}")
+        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
+        if not drained.done():
+            drained.cancel()
+            self.is_clean: bool = False
+        acknowledging.cancel()
+        await asyncio.wait([acknowledging])
+        self.is_clean = await self._acks.finally_(_LAST_ACKS) and self.is_clean
+        self._delivery.discard()
+
+    async def _give_back_late(self, coming: Coming | None) -> None:
+        """What the request under way brings, perhaps long after the session, is not for us.
+
+        Until the broker has taken it back its address is kept, also while no route names it.
+        """
+        routes, broker_name = self._member.client.routes, self.queue.broker_name
+        routes.hold_broker(broker_name)
+        try:
+            if coming is not None:
+                await asyncio.wait([coming.answer])
+                with contextlib.suppress(RocketAppError, asyncio.CancelledError):
+                    self._acks.give_back(self._took(coming))
+            await self._acks.settled()
+        finally:
+            if coming is not None:
+                coming.answer.cancel()
+            routes.release_broker(broker_name)
+
+    # What it asks for, and what comes.
 
     async def _pop(self) -> None:
         try:
@@ -206,33 +187,33 @@ class Popper:
         except RocketAppError as error:
             patience = LOST_PATIENCE if isinstance(error, TransportError) else 0.0
             self._flow.stops(f"pop failed: {error}", "pop failed", patience)
-            self._queue.is_empty_since = None
-            await asyncio.sleep(self._member.brokers.wait_after(error, self._about.topic))
+            self._acks.queue.is_empty_since = None
+            await asyncio.sleep(self._member.brokers.wait_after(error, self.queue.topic))
 
     async def _pop_on(self) -> None:
-        if self.coming is None:
+        if self._coming is None:
             if self._flow.is_paused:  # nobody asks
-                self._queue.is_empty_since = None
+                self._acks.queue.is_empty_since = None
             await self._flow.passed()
-            self.coming = await self._start(self._poll())
-        coming = self.coming
+            self._coming = await self._start(self._poll())
+        coming = self._coming
         if not (await asyncio.wait([coming.answer], timeout=_ANSWER_TIME))[0]:
             # Neither answered nor refused: the broker holds the request until there is a message.
             self._is_empty()
             await asyncio.wait([coming.answer])
-        self.coming = None
+        self._coming = None
         self._flow.release()
-        messages = self.took(coming)
+        messages = self._took(coming)
         self._member.stats.pulls += 1
         self._flow.moves()
         if not messages:
             self._is_empty()
             return
-        self._member.stats.pulled[self._about.topic] += len(messages)
+        self._member.stats.pulled[self.queue.topic] += len(messages)
         # What was just taken counts: the next request is sent before handlers have their turn.
         try:
             if self._flow.may_pull():
-                self.coming = await self._start(self._poll())
+                self._coming = await self._start(self._poll())
         finally:
             self._hand_on(coming, messages)
 
@@ -243,17 +224,17 @@ class Popper:
         else:
             self._delivery.deliver(messages)
 
-    def took(self, coming: Coming) -> Sequence[Message]:
+    def _took(self, coming: Coming) -> Sequence[Message]:
         """The messages of an answer that has come: from now on they are in flight. Raises RocketAppError."""
         result = pop.read(coming.answer.result(), coming.connection)
         if not result.body:
             return ()
-        queue = self._queue
+        queue = self._acks.queue
         queue.rest, queue.is_empty_since = result.answer.rest, None
         messages, found = hand_outs(
             result.answer,
             result.body,
-            self._about,
+            self.queue,
             at=hidden_since(coming.sent_at, coming.poll, self._loop.time(), coming.invisible),
             max_inflated_bytes=self._member.max_inflated_bytes,
         )
@@ -265,7 +246,7 @@ class Popper:
         return messages
 
     def _is_empty(self) -> None:
-        queue = self._queue
+        queue = self._acks.queue
         queue.rest = 0
         if queue.is_empty_since is None:
             queue.is_empty_since = self._loop.time()
@@ -275,18 +256,18 @@ class Popper:
         """Seconds that the broker may keep a request: an answer that comes late has half of its hidden time left."""
         most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
         # Messages come again that this member has failed on, or may: some are in flight.
-        return min(most, _SHORT_POLL) if self._queue or self._queue.coming else most
+        return min(most, _SHORT_POLL) if self._acks.queue or self._acks.queue.coming else most
 
     async def _start(self, poll: float) -> Coming:
         """`poll`: seconds that the broker may keep the request while there is nothing."""
         member = self._member
-        connection = await member.brokers.connection(self._about.broker_name)
+        connection = await member.brokers.connection(self.queue.broker_name)
         config = self._config  # only now: it may have changed meanwhile
-        wanted = member.brokers.carried.get(self._about.topic) or member.subscriptions[self._about.topic]
+        wanted = member.brokers.carried.get(self.queue.topic) or member.subscriptions[self.queue.topic]
         request = PopRequest(
             group=member.name,
-            topic=self._about.topic,
-            queue_id=self._about.queue_id,
+            topic=self.queue.topic,
+            queue_id=self.queue.queue_id,
             max_messages=config.pop_batch_size,
             invisible_ms=round(config.pop_invisible_time * 1000),
             poll_ms=round(poll * 1000),
