@@ -269,9 +269,8 @@ class Brokers(GroupOffsets):
     # Offsets.
 
     async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
-        connection = self._connected(queue.broker_name)
         timeout = self._config.commit_timeout if timeout is None else timeout
-        return (await offsets.query(connection, self._group, queue, timeout)).offset
+        return (await offsets.query(self._connected(queue.broker_name), self._group, queue, timeout)).offset
 
     async def told_to_new_group(self, queue: MessageQueue) -> int | None:
         """The same, but of a young queue, whose first message is still in memory, a broker says 0 for none."""
@@ -298,9 +297,8 @@ class Brokers(GroupOffsets):
         return await offsets.query(connection, self._group, queue, self._config.commit_timeout)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
-        connection = self._connected(queue.broker_name)
         timeout = self._config.commit_timeout if timeout is None else timeout
-        await offsets.commit(connection, self._group, queue, offset, timeout)
+        await offsets.commit(self._connected(queue.broker_name), self._group, queue, offset, timeout)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the next stored message gets."""
@@ -492,8 +490,7 @@ class Brokers(GroupOffsets):
 
         `owner`: the client id of another member, in whose place they are locked.
         """
-        connection = self._connected(broker_name)
-        who = self._client.client_id if owner is None else owner
+        connection, who = self._connected(broker_name), owner or self._client.client_id
         return await locks.lock(connection, self._group, who, queues, self._config.lock_timeout)
 
     async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:

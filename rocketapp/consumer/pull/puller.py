@@ -63,8 +63,6 @@ class Puller:
         """
         self._member, self._queue, self._decode, self._deliver = member, process_queue, decode, deliver
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
-        self.config: ConsumerConfig = member.limits.of(process_queue.message_queue.topic)
-        """The settings in force."""
         self.flow: QueueFlow = flow
         """How much it may pull ahead."""
         self.session: Session = session
@@ -89,6 +87,11 @@ class Puller:
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
+
+    @property
+    def _config(self) -> ConsumerConfig:
+        """The settings of the topic now."""
+        return self._member.limits.of(self._queue.message_queue.topic)
 
     def look(self) -> None:
         """Find out whether it still pulls: called again and again."""
@@ -210,7 +213,7 @@ class Puller:
             if is_master or (result.status != "illegal" and result.min_offset <= queue.end_offset):
                 queue.advance(result.next_offset)
         else:
-            interval = self.config.pull_interval
+            interval = self._config.pull_interval
             if flow.answered(len(result.body), is_at_end=is_at_end):
                 is_early = not interval and flow.may_pull()
                 if is_early:
@@ -270,7 +273,7 @@ class Puller:
         # Only now: reaching the broker may take long, and meanwhile more is committed, and settings change. Of what
         # is done the master alone is told.
         self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self.session)
-        config, asked = self.config, member.brokers.carried.get(queue.topic)
+        config, asked = self._config, member.brokers.carried.get(queue.topic)
         request = PullRequest(
             group=member.name,
             topic=queue.topic,

@@ -19,6 +19,7 @@ from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.model.event import Assigned, LoopFailed, Released
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import WAIT
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.start_position import Correction
@@ -104,11 +105,13 @@ class Assignment(Owned):
         if self._puller is not None:
             self._puller.start_over()
 
+    def _limits(self) -> QueueLimits:
+        return self._mode.limits(self._member.limits.of(self.queue.topic))
+
     def limits_changed(self) -> None:
         """Other limits apply to what it pulls."""
         if self._puller is not None:
-            config = self._puller.config = self._member.limits.of(self.queue.topic)
-            self._puller.flow.change(self._mode.limits(config))
+            self._puller.flow.change(self._limits())
 
     def look_at_pulls(self) -> None:
         """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
@@ -153,13 +156,9 @@ class Assignment(Owned):
         Whether no handler of it runs any more, and where to go on if the broker moved the offset.
         """
         member, committer = self._member, self._committer
-        limits = self._mode.limits(member.limits.of(self.queue.topic))
-        flow = QueueFlow(self._flow_control, member, process_queue, limits)
-        try:
-            delivery = self._mode.open(process_queue)
-        except BaseException:
-            flow.close()  # the limits of a topic are divided among the queues that are open
-            raise
+        delivery = self._mode.open(process_queue)
+        # Not before: the limits of a topic are divided among the queues that are open.
+        flow = QueueFlow(self._flow_control, member, process_queue, self._limits())
         session = committer.begin(process_queue, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue

@@ -113,7 +113,7 @@ class Rebalancer:
 
     def broker_back(self, broker_name: str) -> None:
         """After a disturbance members come back one by one: that broker's list is acted on a moment later."""
-        self._lists.disturb(broker_name)
+        self._lists.grace.disturb(broker_name, self._loop.time())
         self._commits.look_soon()
         self.wake()
 
@@ -131,7 +131,7 @@ class Rebalancer:
 
     async def run(self) -> None:
         """Keep owned and wanted queues in step, for ever."""
-        grace_end = self._lists.next_grace_end()
+        grace_end = self._lists.grace.next_end(self._loop.time())
         while True:
             at = self._loop.time() + (self._member.config.rebalance_interval if self.is_complete else _AGAIN)
             if grace_end is not None:
@@ -139,7 +139,7 @@ class Rebalancer:
             await is_set_by(self._news, at)
             self._news.clear()
             # Asked before the look: a list that may be acted on since then was not.
-            grace_end = self._lists.next_grace_end()
+            grace_end = self._lists.grace.next_end(self._loop.time())
             await self.rebalance()
             await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._member.subscriptions)))
 
@@ -308,7 +308,8 @@ class MemberLists:
         """`news` is set when an answer that came too late calls for another look."""
         self._brokers, self._me, self._tasks, self._news = member.brokers, member.client_id, member.tasks, news
         self._loop = asyncio.get_running_loop()
-        self._grace = GracePeriods()
+        self.grace: GracePeriods = GracePeriods()
+        """While members reach a broker (again) one by one, its list is not acted on."""
         self._late: dict[str, list[str]] = {}
         """By broker the last answer since the look began that was not waited for."""
         self.begin()
@@ -318,19 +319,12 @@ class MemberLists:
         self._asked: dict[str, _Question] = {}
         self._late_before, self._late = self._late, {}
 
-    def disturb(self, broker_name: str) -> None:
-        """Members reach this broker (again) one by one: its list is acted on a moment later."""
-        self._grace.disturb(broker_name, self._loop.time())
-
     def is_grace_over(self, broker_name: str) -> bool:
         """Whether the list of this broker may be acted on. Otherwise it only adds members to those of others."""
+        now = self._loop.time()
         if self._brokers.slaves.is_new_stand_in(broker_name):
-            self.disturb(broker_name)
-        return self._grace.is_over(broker_name, self._loop.time())
-
-    def next_grace_end(self) -> float | None:
-        """The loop's time when the next list may be acted on; None when all may."""
-        return self._grace.next_end(self._loop.time())
+            self.grace.disturb(broker_name, now)
+        return self.grace.is_over(broker_name, now)
 
     async def of(self, topic: str) -> frozenset[str] | None:
         """The members of the group, ourselves among them; None when it is too early to decide.

@@ -117,11 +117,10 @@ class Starts:
 
         Until then it is not consumed: the next session knows nothing of what its broker has lost.
         """
-        while not ended.done() and (lock is None or not lock.lost.done()):
+        while not ended.done() and (lock is None or await lock.usable(ended)):
             try:
-                if lock is None or lock.held(self._now()):
-                    await self._commit(queue, offset)
-                    return True
+                await self._commit(queue, offset)
+                return True
             except (TransportError, BrokerError) as error:
                 self._member.blocked.because(queue, f"its offset cannot be corrected: {error}", kind="offset")
             await asyncio.wait([ended], timeout=_LOOK_INTERVAL)
