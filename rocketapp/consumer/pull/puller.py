@@ -49,18 +49,18 @@ class Puller:
     def __init__(
         self,
         member: Member,
-        process_queue: ProcessQueue[Any],
+        session: Session,
         *,
         decode: Decode,
         deliver: Callable[[Sequence[Any]], None],
         flow: QueueFlow,
-        session: Session,
         passes_over: bool = True,
     ) -> None:
-        """`decode`: that of its consume mode. `deliver` is given what was just put into the queue, in offset order.
+        """`session`: its pulls carry its offset to the broker. `decode`: that of its consume mode.
 
-        `session`: whose offset its pulls carry to the broker. `passes_over`: what was deleted.
+        `deliver` is given what was just put into the queue, in offset order. `passes_over`: what was deleted.
         """
+        process_queue: ProcessQueue[Any] = session.process_queue
         self._member, self._queue, self._decode, self._deliver = member, process_queue, decode, deliver
         self._subscription = member.subscriptions[process_queue.message_queue.topic]
         self.flow: QueueFlow = flow

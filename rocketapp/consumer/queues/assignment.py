@@ -165,11 +165,10 @@ class Assignment(Owned):
         self._delivery = delivery
         puller = self._puller = Puller(
             member,
-            process_queue,
+            session,
             decode=self._mode.decode,
             deliver=delivery.deliver,
             flow=flow,
-            session=session,
             passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
         )
         try:

@@ -275,10 +275,6 @@ class Rebalancer:
         assignments = list(self._owned.values())
         for assignment in assignments:
             assignment.end()
-        for topic in list(self.wanted):
-            route = self._member.client.routes.get(topic)
-            there = frozenset[MessageQueue]() if route is None else frozenset(route.readable_queues(topic))
-            self._apply(topic, self.wanted.get(topic, frozenset()), there, is_alone=True)
         cutting = self._member.tasks.start(self._cut(cut, drain_timeout, assignments), "cut the drain")
         if self._running:
             await asyncio.wait(self._running.values())

@@ -145,7 +145,7 @@ def puller_of(
     limits = QueueLimits(max_messages=100, max_bytes=1 << 20, max_span=100)
     flow = QueueFlow(FlowControl(1 << 20), member, queue, limits)
     session = Session(committer or NoOffsets(), queue, is_contested=False, is_fenced=True)
-    return Puller(member, queue, decode=decode_records, deliver=deliver, flow=flow, session=session)
+    return Puller(member, session, decode=decode_records, deliver=deliver, flow=flow)
 
 
 def member_of(asked: Asked) -> Member:
