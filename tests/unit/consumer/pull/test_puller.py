@@ -78,6 +78,16 @@ class TwoMessages(Script):
         return Command(ResponseCode.SUCCESS, PullResponse(0, 2, 0, 2).to_fields(), records)
 
 
+class Holding(Script):
+    """Brokers that have no messages, and hold every pull."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def answer(self, offset: int) -> None:
+        self.asked.append(offset)
+
+
 class NoOffsets:
     """Nothing travels with these pulls."""
 
@@ -216,6 +226,20 @@ def test_a_refused_pull_is_said_and_tried_again_and_what_may_mend_it_is_asked_fo
         await asyncio.wait([pulling])
 
     run()
+
+
+@in_virtual_time
+async def test_a_pull_that_asks_for_too_little_by_now_is_discarded_and_sent_anew() -> None:
+    brokers = Holding()
+    puller = puller_of(ProcessQueue[Message](QUEUE, 5), brokers)
+    pulling = asyncio.ensure_future(puller.run())
+    await eventually(lambda: brokers.asked == [5])
+    puller.start_over()
+    await eventually(lambda: brokers.asked == [5, 5])
+    pulling.cancel()
+    await asyncio.wait([pulling])
+    assert pulling.cancelled()
+    assert brokers.asked == [5, 5]
 
 
 class FirstDialWaits:
