@@ -66,6 +66,17 @@ async def test_an_answer_after_the_topic_went_to_another_member_is_given_back() 
 
 
 @in_virtual_time
+async def test_a_topic_that_was_given_back_leaves_nothing_in_the_budget() -> None:
+    cluster, seen = await started(queues=1), Seen()
+    member = await cluster.member(popped(seen)).start()
+    cluster.send(TOPIC, b"one")
+    await eventually(lambda: len(seen) == 1)
+    assert " 0 queues" not in repr(member.flow_control)
+    assert await member.stop()
+    assert " 0 queues" in repr(member.flow_control)
+
+
+@in_virtual_time
 async def test_an_answer_while_a_stop_waits_for_another_topic_is_given_back() -> None:
     cluster, seen, others, slow = await started(queues=1), Seen(), Seen(), Seen(takes=20.0)
     (pulled,) = cluster.create("pulled")
