@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 from collections import Counter
 from collections.abc import Callable
 from random import Random
@@ -13,7 +14,9 @@ import pytest
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.wire.codes import RequestCode, ResponseCode
+from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
+from rocketapp.wire.requests.send import SendRequest
 from tests.unit.broker.asking import Running
 from tests.unit.broker.store.disk import Disk
 from tests.unit.scripted import in_virtual_time
@@ -105,6 +108,22 @@ async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypa
     codes = Counter([(await send).code for send in sends])
     assert codes == {ResponseCode.SUCCESS: 33, ResponseCode.SYSTEM_BUSY: 7}
     assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_messages_without_an_answer_are_not_kept_while_a_disk_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await on(MemoryFiles(), flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    goes_on = stalled(monkeypatch)
+    send, fields = RequestCode.SEND_MESSAGE_V2, SendRequest("makers", "orders", queue_id=0).to_fields()
+    for _ in range(100):
+        client.connection.send_one_way(Command(send, fields, b"x"))
+        await asyncio.sleep(0.01)
+    assert sum(isinstance(one, Command) and one.code == send for one in gc.get_objects()) < 10
+    goes_on.set()
+    assert [message.offset for message in await client.messages("orders", 99)] == [99, 100]
     await broker.broker.stop()
 
 
