@@ -127,8 +127,7 @@ class IndexFile:
         while unsaved:
             count = min(unsaved, _PART)
             columns = self._hashes[:count], self._positions[:count], self._seconds[:count]
-            until_ms = last_ms if count == unsaved else self.first_ms + columns[2][-1] * 1000
-            yield partial(self._save, columns, (self.first_ms, until_ms, self.first, columns[1][-1]))
+            yield partial(self._save, columns, (self.first_ms, last_ms, self.first, columns[1][-1]))
             self._count += count
             del self._hashes[:count], self._positions[:count], self._seconds[:count]
             unsaved -= count

@@ -55,6 +55,7 @@ def test_broken_utf8_is_replaced() -> None:
         b'{"code":2147483648}',
         b'{"code":1,"opaque":99999999999999999999999}',
         b'{"code":1,"opaque":-2147483649}',
+        b'{"code":1,"version":2147483648}',
         b'{"code":1,"extFields":[]}',
         b'{"code":1,"extFields":"x"}',
         b'{"code":1,"remark":"\\ud800"}',

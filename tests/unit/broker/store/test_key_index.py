@@ -52,6 +52,12 @@ def test_the_hash_is_java_s(topic: str, key: str) -> None:
         assert hashes.of(topic, key.encode("utf-8", "replace")) == expected or "?" in key or expected == 1 << 31
 
 
+@pytest.mark.parametrize("length", [0, 1, 127, 128, 133, 134, 1000])
+def test_the_hash_of_a_key_of_any_length_is_java_s(length: int) -> None:
+    key = "key-" * 250
+    assert KeyHash().of("T", key[:length].encode()) == abs(string_hash(f"T#{key[:length]}"))
+
+
 def test_a_file_is_what_apache_writes() -> None:
     files = MemoryFiles()
     index = index_of(files)
@@ -125,6 +131,33 @@ def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
     assert index.begin_at(1200) == [f"index/{before[0]}"]
     assert len(index.begin_at(1 << 40)) == 1
     assert numbers(index, "ID19") == [19]
+
+
+@pytest.mark.parametrize("before", [2, 3, 4, 9, 1 << 30])
+def test_an_item_that_does_not_lead_back_ends_the_search(before: int) -> None:
+    files = MemoryFiles()
+    index = index_of(files)
+    take(index, [stored(number, "all", unique=False) for number in range(4)])
+    save(index)
+    path = f"index/{files.names('index')[0]}"
+    third = 40 + 7 * 4 + 3 * 20
+    files.open(path).write(struct.pack(">i", before), third + 16)
+    assert numbers(index_of(files), "all") == ([3, 2, 1, 0] if before == 2 else [3, 2])
+
+
+@pytest.mark.parametrize("before", [4, 5, 1 << 30])
+def test_an_item_that_is_not_counted_and_does_not_lead_back_ends_the_start(before: int) -> None:
+    files = MemoryFiles()
+    index = index_of(files)
+    take(index, [stored(number, "all", unique=False) for number in range(4)])
+    save(index)
+    file = files.open(f"index/{files.names('index')[0]}")
+    file.write(struct.pack(">i", 4), 36)  # the last item is not counted
+    file.write(struct.pack(">i", before), 40 + 7 * 4 + 4 * 20 + 16)
+    again = index_of(files)
+    assert numbers(again, "all") == []
+    take(again, [stored(number, "all", unique=False) for number in range(4)])
+    assert numbers(again, "all") == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 36 + b"\x7f\0\0\0"])

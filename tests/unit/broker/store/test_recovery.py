@@ -11,7 +11,7 @@ from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.model.event import LogCut, RecordDamaged, StoreRecovered
 from tests.unit.broker.store.disk import Disk
-from tests.unit.broker.store.stores import Events, Watched, bodies, open_store, record
+from tests.unit.broker.store.stores import SEGMENT, Events, Watched, bodies, open_store, record
 
 LOG = "commitlog/00000000000000000000"
 
@@ -207,3 +207,51 @@ def test_a_large_store_opens_without_reading_it() -> None:
     store = open_store(files, segment_bytes=1 << 26)
     assert store.max_offset("T", 0) == 800
     assert sum(size for _, size in files.reads) < 4 << 20
+
+
+def test_what_apache_left_is_followed_from_the_oldest_of_the_entries_in_doubt() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = [b"%d" % number for number in range(10)]
+    for number, body in enumerate(expected):
+        store.append(record(body, queue_id=number // 5))
+    store.close()
+    files.remove(HINT)
+    files.open(CHECKPOINT).write(bytes(511) + b"\1", 0)
+    files.open(CHECKPOINT).write((1).to_bytes(8, "big") * 2, 0)
+    for queue_id in (0, 1):  # the last entry of each leads nowhere
+        files.open(f"consumequeue/T/{queue_id}/00000000000000000000").write((7).to_bytes(8, "big"), 80)
+    store, event, _ = recovered(files)
+    assert (event.records, event.is_rebuilt) == (6, False)
+    assert [bodies(store, "T", queue_id) for queue_id in (0, 1)] == [expected[:5], expected[5:]]
+
+
+def test_a_log_whose_last_segment_is_gone_goes_on_where_what_is_left_ends() -> None:
+    files = MemoryFiles()
+    store = open_store(files)
+    expected = numbered(store, range(400))
+    last = max(stored.physical for stored in store.records(0, SEGMENT))
+    store.close()
+    remove(files, "commitlog/00000000000000065536", "commitlog/00000000000000131072")
+    files.open(LOG).write(b"\xff" * (SEGMENT - last), last)
+    store, _, events = recovered(files)
+    (cut,) = events.of(LogCut)
+    assert (cut.position, store.end_position) == (last, last)
+    kept = bodies(store)
+    assert kept == expected[: len(kept)]
+    assert len(kept) > 100
+    kept += numbered(store, range(400, 500))
+    assert bodies(store) == bodies(recovered(files)[0]) == kept
+
+
+@pytest.mark.parametrize("before", range(10))
+def test_a_record_is_found_that_lies_across_the_end_of_a_part_that_is_searched(before: int) -> None:
+    files = MemoryFiles()
+    store = open_store(files, segment_bytes=1 << 22)
+    overhead = store.append(record(b"x")).size - 1
+    at = store.end_position
+    store.append(record(bytes((1 << 20) + 4 - before - overhead)))
+    numbered(store, range(3))
+    files.open(LOG).write(b"\xff" * 8, at)
+    found = store.records(0, store.end_position)
+    assert [stored.queue_offset for stored in found] == [0, 2, 3, 4]
