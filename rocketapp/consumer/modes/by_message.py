@@ -371,11 +371,13 @@ class MessageDelivery:
         """Store what has no attempt left as a dead letter, and wait for the turn of a quarantined message."""
         kept = list[Message]()
         for message in messages_of(item):
-            if await self._is_dead(line, taker, message):
+            is_dead = await self._is_dead(line, taker, message)
+            if is_dead:
                 self._started_to = max(self._started_to, message.offset)
             else:
                 kept.append(message)
-            if self._ended.done() and self._process_queue.is_unfinished(message.offset):
+            # What is not unfinished any more may also have been withdrawn by the end.
+            if self._ended.done() and (not is_dead or self._process_queue.is_unfinished(message.offset)):
                 return  # it rests: the queue's next owner gets it again
         if len(kept) < len(messages_of(item)):
             line.items.popleft()
