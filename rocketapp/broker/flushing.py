@@ -189,10 +189,11 @@ class Flusher(DiskThread):
             return True
         return self._changes != self._written and (topics is None or not all(map(self._saving.is_written, topics)))
 
-    def wait(self, tell: Tell, *, has_appended: bool) -> None:
-        """Call `tell` when what was appended and changed until now is durable."""
+    def wait(self, tell: Tell, *, has_appended: bool, topics: Iterable[str] | None = None) -> None:
+        """Call `tell` when what was appended and changed until now is durable. `topics`: it counts on no other ones."""
         position = self._store.end_position if self._is_sync and has_appended else 0
-        self._waiting.append(_Waiting(position, self._changes, tell))
+        change = self._changes if self.waits(has_appended=False, topics=topics) else 0
+        self._waiting.append(_Waiting(position, change, tell))
         self._are_waiting.set()
 
     def _release(self) -> None:

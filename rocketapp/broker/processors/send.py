@@ -96,7 +96,8 @@ class SendProcessor:
         if self._flusher.waits(has_appended=True, topics=(one.topic for one in sent)):
             # Without an answer nothing is kept: small messages that wait take ten times their place on disk.
             is_answered = not all(one.command.is_one_way for one in sent)
-            self._flusher.wait(partial(self._answer, sent, stored) if is_answered else bool, has_appended=True)
+            tell = partial(self._answer, sent, stored) if is_answered else bool
+            self._flusher.wait(tell, has_appended=True, topics=(one.topic for one in sent))
         else:
             self._answer(sent, stored, None)
 

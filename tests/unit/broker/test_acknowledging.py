@@ -128,6 +128,24 @@ async def test_messages_without_an_answer_are_not_kept_while_a_disk_stalls(monke
 
 
 @in_virtual_time
+async def test_a_topic_that_cannot_be_written_costs_no_send_to_another_one() -> None:
+    def full(number: int, name: str, path: str) -> None:
+        if path.startswith("config/"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    disk = Disk()
+    broker = await on(disk, flush="sync")
+    one, other = await broker.client("one"), await broker.client("other")
+    await one.send("orders", queue_id=0)
+    disk.on_call = full
+    sends = [one.send("payments", queue_id=0), other.send("orders", queue_id=0), one.send("orders", queue_id=0)]
+    codes = [answer.code for answer in await asyncio.gather(*sends)]
+    assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SUCCESS, ResponseCode.SUCCESS]
+    disk.on_call = None
+    await broker.broker.stop()
+
+
+@in_virtual_time
 async def test_sends_that_wait_for_no_disk_are_taken_however_far_it_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     broker = await on(MemoryFiles(), flush="async")
     client = await broker.client()
