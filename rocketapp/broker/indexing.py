@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any
 
 from rocketapp.broker.flushing import Flusher
-from rocketapp.broker.store.key_index import Keyed, KeyIndex, keyed
+from rocketapp.broker.store.key_index import KeyIndex
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError
@@ -31,8 +31,6 @@ _MOST_AT_A_STOP = 200_000
 """Records that a stop reads, so that the next start need not."""
 _MOST_UNSAVED = 524_288
 """Keys in memory above which the index falls behind, because the disk is slower than they come."""
-_AT_ONCE = 64
-"""Stored records whose keys are taken in together, which costs less."""
 _MOST_QUESTIONS = 1024
 
 Run = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -46,8 +44,7 @@ class Indexing:
         self._store, self._index, self._flusher, self._observe = store, index, flusher, observe
         index.position = min(index.position, store.recovered_end)
         self._is_current = False
-        """Whether it has all that is stored, but for the last records."""
-        self._last: list[Keyed] = []
+        """Whether it has all that is stored."""
         self._questions = 0
         """How many wait."""
         self._answering = asyncio.Lock()
@@ -93,7 +90,6 @@ class Indexing:
     def close(self) -> None:
         """Take in the rest: called before the store is closed."""
         left = _MOST_AT_A_STOP
-        self._take_last()
         try:
             while left > 0 and not self._is_current:
                 left -= self._read_slice()
@@ -107,19 +103,11 @@ class Indexing:
 
     def _follow(self, records: Sequence[Stored]) -> None:
         """These were stored. While it is behind, it will read them."""
-        if self._is_current:
-            last = self._last
-            last += map(keyed, records)
-            if len(last) >= _AT_ONCE:
-                self._take_last()
-
-    def _take_last(self) -> None:
-        """Take in what was stored last; nothing while it is behind."""
         if not self._is_current:
             return
-        last, self._last, problem = self._last, [], ""
+        problem = ""
         try:
-            self._index.follow(last)
+            self._index.follow(records)
         except OSError as error:  # costs no send: it is tried again
             problem = str(error)
         if self._index.unsaved > _MOST_UNSAVED:
@@ -132,7 +120,6 @@ class Indexing:
         """Read what is stored, as far as there is room for its keys. Others have half of the time."""
         loop = asyncio.get_running_loop()
         async with self._reading:
-            self._take_last()
             while not self._is_current and self._index.unsaved <= _MOST_UNSAVED:
                 began = loop.time()
                 self._read_slice()
@@ -142,7 +129,7 @@ class Indexing:
         """Take in some records of the log; return how many there were, at least 1."""
         index, end = self._index, self._store.end_position
         records = self._store.records(max(index.position, self._store.begin_position), end)
-        count = index.follow(map(keyed, islice(records, _SLICE)))
+        count = index.follow(islice(records, _SLICE))
         if count < _SLICE:
             index.position, self._is_current = end, True
         return max(count, 1)

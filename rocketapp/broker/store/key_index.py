@@ -19,8 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import lru_cache, partial
-from itertools import chain
-from operator import itemgetter, mul
+from itertools import chain, groupby
 
 from rocketapp.broker.store.files import File, Files, read_readable
 from rocketapp.broker.store.stored import Stored
@@ -37,34 +36,29 @@ _NEAR = 4096
 """Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
-_MOST_HEADS, _TAIL = 4096, 6
-"""Beginnings of keys whose hash is kept, and how many characters follow: the ids of one process differ in those."""
-Keyed = tuple[int, int, str, int, int, bytes]
-keyed: Callable[[Stored], Keyed] = itemgetter(0, 1, 2, 5, 6, 7)
-"""What the index needs of a record: position, size, topic, sys flag, store time and properties."""
+_MOST_TOPICS = 4096
+"""Topics whose hash is kept."""
 _POWERS = [pow(31, power, 1 << 32) for power in range(128)]
+_DIGITS = b"0123456789abcdefghijklmnopqrstu"
+_ONES = bytes(_DIGITS[letter % 31] for letter in range(256))
+_TENS = bytes(_DIGITS[letter // 31] for letter in range(256))
+"""A letter as two digits of base 31, in which Python reads a whole key faster than it walks through a few letters."""
 
 
 class KeyHash:
-    """The hash of `topic#key`, as Java makes it. That of its beginning is kept, which saves most of the time."""
+    """The hash of `topic#key`, as Java makes it."""
 
     def __init__(self) -> None:
-        self._of_topic: Callable[[str], int] = lru_cache(_MOST_HEADS)(lambda topic: string_hash(f"{topic}#"))
-        self._begun: Callable[[str, bytes], int] = lru_cache(_MOST_HEADS)(self._begin)
+        self._of_topic: Callable[[str], int] = lru_cache(_MOST_TOPICS)(lambda topic: string_hash(f"{topic}#"))
 
     def of(self, topic: str, key: bytes) -> int:
-        if len(key) < len(_POWERS) and key.isascii():  # longer ones would fill the memory
-            total = self._begun(topic, key[:-_TAIL])
-            for letter in key[-_TAIL:]:
-                total = total * 31 + letter
+        if 0 < len(key) < len(_POWERS) and key.isascii():
+            total = int(key.translate(_ONES), 31) + int(key.translate(_TENS), 31) * 31
+            total += self._of_topic(topic) * _POWERS[len(key)]
         else:
             total = string_hash(f"{topic}#{key.decode('utf-8', 'replace')}")
         total &= 0xFFFF_FFFF
         return total if total < 0x8000_0000 else 0x1_0000_0000 - total & 0x7FFF_FFFF
-
-    def _begin(self, topic: str, head: bytes) -> int:
-        total: int = self._of_topic(topic) * _POWERS[len(head)] + sum(map(mul, reversed(head), _POWERS))
-        return total & 0xFFFF_FFFF
 
 
 class IndexFile:
@@ -112,15 +106,19 @@ class IndexFile:
     def size_of(slots: int, items: int) -> int:
         return _HEADER.size + slots * _SLOT_BYTES + items * _ITEM.size
 
-    def put(self, key_hash: int, physical: int, stored_ms: int) -> None:
+    def put(self, items: list[tuple[int, int, int]]) -> int:
+        """Add the first of these, hash, position and store time of each; return for how many there was room."""
+        hashes, positions, times_ms = zip(*items[: self.room], strict=True)
         if not self.first_ms:
-            self.first_ms, self.first = stored_ms, physical
-        seconds = (stored_ms - self.first_ms) // 1000
-        self._hashes.append(key_hash)
-        self._positions.append(physical)
-        self._seconds.append(seconds if 0 <= seconds < 0x8000_0000 else 0)
-        self.room -= 1
-        self.last_ms, self.last = stored_ms, physical
+            self.first_ms, self.first = times_ms[0], positions[0]
+        self._hashes.extend(hashes)
+        self._positions.extend(positions)
+        for at_ms, several in groupby(times_ms):
+            seconds = (at_ms - self.first_ms) // 1000
+            self._seconds.fromlist([seconds if 0 <= seconds < 0x8000_0000 else 0] * len(list(several)))
+        self.room -= len(hashes)
+        self.last_ms, self.last = times_ms[-1], positions[-1]
+        return len(hashes)
 
     def saving(self, unsaved: int, last_ms: int) -> Iterator[Callable[[], None]]:
         """Save so many items, the last of which has this store time: see `KeyIndex.saving`."""
@@ -276,22 +274,26 @@ class KeyIndex:
         """How many keys are in memory only."""
         return sum(file.unsaved for file in self._opened)
 
-    def follow(self, records: Iterable[Keyed]) -> int:
+    def follow(self, records: Iterable[Stored]) -> int:
         """Take in these records, in the order of the log; return how many they were.
 
         Raises OSError when a new file cannot be made; what lies before `position` was taken in.
         """
-        hash_of, unique_id_of, keys_of, count = self._hash.of, names.unique_id_of, names.keys_of, 0
-        file = self._opened[-1] if self._opened else None
-        for physical, size, topic, sys_flag, stored_ms, raw in records:
+        hash_of, unique_id_of, keys_of, count, end = self._hash.of, names.unique_id_of, names.keys_of, 0, self.position
+        items = list[tuple[int, int, int]]()
+        for physical, size, topic, _, _, sys_flag, stored_ms, raw, _ in records:
             if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
                 unique, others = unique_id_of(raw), keys_of(raw) if b"KEYS" in raw else None
                 for key in (unique, *others.split()) if others else (unique,):
                     if key:
-                        file = file if file is not None and file.room else self._new_file()
-                        file.put(hash_of(topic, key), physical, stored_ms)
-            self.position = physical + size
+                        items.append((hash_of(topic, key), physical, stored_ms))
+            end = physical + size
             count += 1
+        while items:
+            self.position = items[0][1]
+            file = self._opened[-1] if self._opened and self._opened[-1].room else self._new_file()
+            del items[: file.put(items)]
+        self.position = end
         return count
 
     def saving(self) -> Iterator[Callable[[], None]]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketapp.broker.store.files import MemoryFiles, read_whole
-from rocketapp.broker.store.key_index import IndexFile, KeyHash, KeyIndex, keyed
+from rocketapp.broker.store.key_index import IndexFile, KeyHash, KeyIndex
 from rocketapp.broker.store.stored import Stored
 from rocketapp.wire.java import string_hash
 from rocketapp.wire.layout import TRANSACTION_ROLLBACK
@@ -36,7 +36,7 @@ def numbers(index: KeyIndex, key: str, begin_ms: int = 0, end_ms: int = LATEST) 
 
 
 def take(index: KeyIndex, records: list[Stored]) -> None:
-    index.follow(map(keyed, records))
+    index.follow(records)
 
 
 def save(index: KeyIndex) -> None:
