@@ -37,6 +37,8 @@ from rocketapp.transport.stream import Dial, Listening, is_loopback, join_addres
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.tls_server import server_tls_of
+from rocketapp.wire import frame
+from rocketapp.wire.requests import send
 
 _EVERY_ADDRESS = frozenset({"0.0.0.0", "::", ""})
 MAX_FRAME_BYTES = 16_777_216
@@ -177,6 +179,7 @@ class EmbeddedBroker:
             most_connections=_most_connections(),
             on_lost=lost,
             on_served=broker.settle,
+            decode=send.decode if permissions is None else frame.decode,  # a signature is over all fields
         )
 
     async def _listen_for_slaves(

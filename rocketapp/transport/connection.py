@@ -20,7 +20,7 @@ from rocketapp.transport.access import Access
 from rocketapp.transport.stream import WRITE_HIGH_BYTES, Stream
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.frame import FrameReader, encode
+from rocketapp.wire.frame import Decode, FrameReader, decode, encode
 
 IDLE_TIMEOUT = 120.0
 """A connection ends after this many seconds without a whole frame received and without a write (Java:
@@ -81,6 +81,7 @@ class Connection:
         on_kept: Callable[[Connection], None] | None = None,
         on_served: Callable[[], None] | None = None,
         access: Access | None = None,
+        decode: Decode = decode,
         is_server: bool = False,
         knows_peer: bool = False,
     ) -> None:
@@ -99,7 +100,8 @@ class Connection:
         self._access = None if access is None or access.is_plain else access
         self._may_want_tls = not knows_peer and (access is None or access.tls is None)
         self._loop = asyncio.get_running_loop()
-        self._reader = FrameReader(max_frame_bytes, _MOST_HEADER_BYTES if is_server else max_frame_bytes)
+        most_header_bytes = _MOST_HEADER_BYTES if is_server else max_frame_bytes
+        self._reader = FrameReader(max_frame_bytes, most_header_bytes, decode=decode)
         self._max_frame_bytes = max_frame_bytes
         self._stream: Stream | None = None
         self._opaques = itertools.count(1)
@@ -203,7 +205,7 @@ class Connection:
             self._write(encode(response))
 
     def reply_encoded(self, data: bytes) -> None:
-        """Answer a request with this frame, as `reply` does."""
+        """Answer requests with these frames, as `reply` does."""
         if not self.is_closed:
             self._write(data)
 
@@ -444,9 +446,10 @@ class Listener:
         on_lost: Callable[[Connection, str], None] | None = None,
         on_served: Callable[[], None] | None = None,
         most_connections: int | None = None,
+        decode: Decode = decode,
     ) -> None:
         """`most_connections`: further ones are closed at once; None: there is no limit."""
-        self._most_connections = most_connections
+        self._most_connections, self._decode = most_connections, decode
         self._serve, self._max_frame_bytes, self._on_lost = serve, max_frame_bytes, on_lost
         self._on_served = on_served
         self.connections: dict[Connection, None] = {}
@@ -465,6 +468,7 @@ class Listener:
             on_lost=self._lost,
             on_kept=self._count_kept,
             on_served=self._on_served,
+            decode=self._decode,
             is_server=True,
         )
         self.connections[connection] = None

@@ -10,6 +10,7 @@ collected. A length is checked as soon as it has arrived, and memory is never al
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 
 from rocketapp.errors import FrameTooLargeError, ProtocolError
 from rocketapp.wire import header_binary, header_json
@@ -22,6 +23,9 @@ _LARGEST_REAL = 0x1000_0000
 """Bytes of a frame above which its length is rather the beginning of something else."""
 _HTTP = (b"HTTP", b"GET ", b"HEAD", b"POST", b"PUT ")
 _TLS_RECORDS, _TLS_MAJOR = range(0x14, 0x18), 3
+
+Decode = Callable[[int, bytes, bytes], Command]
+"""Makes a command of serializer, header and body. Raises ProtocolError when the header is damaged."""
 
 
 def encode(command: Command) -> bytes:
@@ -51,8 +55,10 @@ def decode(serializer: int, header: bytes, body: bytes) -> Command:
 class FrameReader:
     """Takes bytes and returns commands. After an error it cannot be used: the frame borders are lost."""
 
-    def __init__(self, max_frame_bytes: int, max_header_bytes: int = _LONGEST_HEADER) -> None:
-        self._limit, self._header_limit = max_frame_bytes, max_header_bytes
+    def __init__(
+        self, max_frame_bytes: int, max_header_bytes: int = _LONGEST_HEADER, *, decode: Decode = decode
+    ) -> None:
+        self._limit, self._header_limit, self._decode = max_frame_bytes, max_header_bytes, decode
         self._waiting = bytearray()
         self._needed = 4
         self._dead: ProtocolError | None = None
@@ -84,7 +90,7 @@ class FrameReader:
             raise
 
     def _cut(self, data: bytes) -> list[Command]:
-        commands = []
+        commands, decode = [], self._decode
         at, end, unpack = 0, len(data), _PREFIX.unpack_from
         while end - at >= 4:
             # A length whose second word is not there yet is judged all the same.

@@ -32,7 +32,7 @@ class JsonHeader(msgspec.Struct):
     version: int
 
 
-class _ReadCommand(Command, rename={"fields": "extFields", "body": "not here", "serializer": "nor here"}):
+class ReadCommand(Command, rename={"fields": "extFields", "body": "not here", "serializer": "nor here"}):
     """A command made of the members of its header in one step, because every message pays for it."""
 
     code: _Int32
@@ -46,7 +46,7 @@ class _ReadCommand(Command, rename={"fields": "extFields", "body": "not here", "
 
 
 _write = msgspec.json.Encoder().encode
-_read = msgspec.json.Decoder(_ReadCommand).decode
+_read = msgspec.json.Decoder(ReadCommand).decode
 
 
 def encode(command: Command) -> bytes:
@@ -79,7 +79,7 @@ def decode(data: bytes, body: bytes) -> Command:
     return read
 
 
-def _decode_tolerantly(data: bytes) -> _ReadCommand:
+def _decode_tolerantly(data: bytes) -> ReadCommand:
     try:
         raw: Any = msgspec.json.decode(data.decode("utf-8", "replace"))
         if isinstance(raw, dict):
@@ -88,7 +88,7 @@ def _decode_tolerantly(data: bytes) -> _ReadCommand:
             if isinstance(ext, dict):
                 raw["extFields"] = {name: _as_text(value) for name, value in ext.items() if value is not None}
             raw.update({name: _as_text(raw[name]) for name in ("language", "remark") if name in raw})
-        return msgspec.convert(raw, _ReadCommand, strict=False)
+        return msgspec.convert(raw, ReadCommand, strict=False)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise ProtocolError(f"command header is not readable JSON: {error}") from None
 

@@ -8,7 +8,8 @@ with `flush = "sync"`. Whatever else is served comes after that write.
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+
+import msgspec
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.delays import delayed
@@ -24,11 +25,12 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import FLAG_ONE_WAY, Command
+from rocketapp.wire.frame import encode
 from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.recall import RecallHandle
-from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse
+from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse, usual_answer
 
 _OURS = BORN_IPV6 | STORE_IPV6 | 12
 """Bits of `sys_flag` that producers may not set: kinds of addresses and the transaction state."""
@@ -37,7 +39,7 @@ _new_record = tuple.__new__
 _SENDS = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 
-class _Sent(NamedTuple):
+class _Sent(msgspec.Struct):
     """One request, which is stored together with the others of its read."""
 
     connection: Connection
@@ -103,24 +105,29 @@ class SendProcessor:
 
     def _answer(self, sent: list[_Sent], stored: list[Stored], error: StoreError | None) -> None:
         """Tell where these are stored. After an error nobody knows whether they stay."""
-        answered, at = self._flusher.answered, 0
+        answered, at, frames = self._flusher.answered, 0, list[bytes]()
         for one in sent:
-            connection, command, records, own = one.connection, one.command, one.records, stored[at]
+            command, records, own, unique_key = one.command, one.records, stored[at], one.unique_key
             host, port = records[0].store_host, records[0].store_port
             message_id = offset_id(host, port, own.physical)
             if len(records) > 1:
                 others = stored[at + 1 : at + len(records)]
                 message_id = ",".join((message_id, *(offset_id(host, port, other.physical) for other in others)))
             at += len(records)
-            found = SendResponse(message_id, one.queue_id, own.queue_offset, one.unique_key, one.handle)
             if command.flag & FLAG_ONE_WAY:
                 continue
+            found = message_id, one.queue_id, own.queue_offset
             if error is not None:
-                connection.reply(response_of(command, StoreError(error.problem, True)))
-            elif answered is not reply or one.unique_key is None or one.handle is not None or command.serializer:
-                answered(stored[-1].physical + stored[-1].size, connection, command, response_of(command, found))
+                frames.append(encode(response_of(command, StoreError(error.problem, True))))
+            elif answered is not reply:
+                response = response_of(command, SendResponse(*found, unique_key, one.handle))
+                answered(stored[-1].physical + stored[-1].size, one.connection, command, response)
+            elif unique_key is None or one.handle is not None or command.serializer:
+                frames.append(encode(response_of(command, SendResponse(*found, unique_key, one.handle))))
             else:
-                connection.reply_encoded(found.to_frame(command.opaque))
+                frames.append(usual_answer(*found, unique_key, command.opaque))
+        if frames:
+            sent[0].connection.reply_encoded(b"".join(frames))
 
     def topic(self, request: SendRequest) -> TopicConfig:
         """The topic of a send. A missing topic is created when that is allowed."""

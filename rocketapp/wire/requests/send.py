@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Self
+from typing import Literal, Self
 
 import msgspec
 
 from rocketapp.errors import ProtocolError
 from rocketapp.model.names import DEFAULT_TOPIC
-from rocketapp.wire import header_json
+from rocketapp.wire import frame, header_json
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import FLAG_RESPONSE, Command
+from rocketapp.wire.command import FLAG_RESPONSE, JSON, Command
 from rocketapp.wire.fields import Fields, Int32, Int64, MissingText, OftenReadHeader, java_names
 
 REGION = "DefaultRegion"
@@ -101,6 +101,8 @@ class SendRequest(
     @classmethod
     def from_command(cls, command: Command) -> SendRequest:
         """Decode a send with any of its codes. Raises ProtocolError."""
+        if isinstance(command, _ReadSend) and command.request is not None:
+            return command.request
         code, fields = command.code, command.fields
         if code in _LONG:
             _demand(fields, "topic", "queueId")
@@ -112,6 +114,35 @@ class SendRequest(
         elif code == _BATCH:
             fields = {**fields, "m": "true"}
         return cls.from_fields(fields)
+
+
+class _ReadRequest(SendRequest, frozen=True, kw_only=True):
+    """A request that is read with its header: nothing else says that the queue is missing."""
+
+    queue_id: Int32
+
+
+class _ReadSend(header_json.ReadCommand, rename={"request": "extFields", "fields": "read in one step"}):
+    """A send that was read with its request in one step, and has no fields."""
+
+    code: Literal[310]
+    request: _ReadRequest | None = None
+    fields: dict[str, str] | None = None
+
+
+_read_send, _SEND_V2 = msgspec.json.Decoder(_ReadSend, strict=False).decode, b'{"code":310,'
+
+
+def decode(serializer: int, header: bytes, body: bytes) -> Command:
+    """As `frame.decode`, but who reads the fields of a send has to ask `SendRequest`: it is twice as fast."""
+    if serializer == JSON and header.startswith(_SEND_V2):
+        try:
+            read = _read_send(header)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return frame.decode(serializer, header, body)
+        read.body = body
+        return read
+    return frame.decode(serializer, header, body)
 
 
 def _demand(fields: Fields, *names: str) -> None:
@@ -141,29 +172,6 @@ class SendResponse(
     trace_on: bool = True
     """Whether the broker wants this message to be traced."""
 
-    def to_fields(self) -> dict[str, str]:
-        """Written out, because every send pays for it."""
-        fields = {
-            "msgId": self.message_id,
-            "queueId": str(self.queue_id),
-            "queueOffset": str(self.queue_offset),
-            "TRACE_ON": "true" if self.trace_on else "false",
-        }
-        if self.transaction_id is not None:
-            fields["transactionId"] = self.transaction_id
-        if self.recall_handle is not None:
-            fields["recallHandle"] = self.recall_handle
-        if self.region is not None:
-            fields["MSG_REGION"] = self.region
-        return fields
-
-    def to_frame(self, opaque: int) -> bytes:
-        """The whole frame of an answer that has a unique id and no recall handle. Every send pays for it."""
-        numbers = self.queue_id, self.queue_offset
-        header = _USUAL % (self.message_id.encode(), *numbers, _quoted(self.transaction_id), opaque)
-        size = len(header)
-        return _LENGTHS.pack(4 + size, size) + header
-
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:
         if fields and fields.get("TRACE_ON") not in ("true", "false"):
@@ -184,3 +192,10 @@ _USUAL = header_json.encode(
 )
 _USUAL = _USUAL.replace(b"-1", b"%d").replace(b'"transactionId":"%b"', b'"transactionId":%b')
 """The header of a usual answer, for its ids and numbers."""
+
+
+def usual_answer(message_id: str, queue_id: int, queue_offset: int, unique_id: str, opaque: int) -> bytes:
+    """The whole frame of a SendResponse without a recall handle. Every send pays for it."""
+    header = _USUAL % (message_id.encode(), queue_id, queue_offset, _quoted(unique_id), opaque)
+    size = len(header)
+    return _LENGTHS.pack(4 + size, size) + header

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rocketapp.errors import ProtocolError
+from rocketapp.wire import frame
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import JSON, Command
+from rocketapp.wire.frame import Decode
+from rocketapp.wire.requests import send
 from rocketapp.wire.requests.send import FAILURE_FIELDS, SendRequest, SendResponse
 from tests.cases import cases
 
@@ -68,6 +77,41 @@ def test_only_topic_and_queue_must_be_there() -> None:
     assert SendRequest.from_fields({"b": "T", "e": "0"}) == SendRequest("", "T")
     with pytest.raises(ProtocolError, match="field e is missing"):
         SendRequest.from_command(Command(RequestCode.SEND_MESSAGE_V2, {"b": "T"}))
+
+
+NUMBERS = ["0", "-0", "1", "2", " 5", "+5", "05", "1.0", "1e2", "1_0", "true", "TRUE", "null", "2147483648", "\ud800"]
+VALUES = st.sampled_from(NUMBERS) | st.text(max_size=5) | st.none() | st.booleans() | st.floats() | st.lists(st.none())
+VALUES |= st.integers(-(2**65), 2**65)
+FIELDS = st.fixed_dictionaries(
+    {"a": st.text(max_size=3), "b": st.just("T"), "e": st.sampled_from(["1", "0"])},
+    optional=dict.fromkeys("cdfghijklmnz", VALUES),
+)
+OTHERS = st.dictionaries(st.sampled_from(["code", "flag", "language", "opaque", "request", "fields", "x"]), VALUES)
+
+
+def heard(decode: Decode, header: bytes) -> object:
+    """What is heard of a send, or why it is refused."""
+    try:
+        command = decode(JSON, header, b"body")
+        request = msgspec.structs.asdict(SendRequest.from_command(command))
+    except ProtocolError as error:
+        return str(error)
+    facts = command.code, command.opaque, command.flag, command.language, command.version, command.remark
+    return facts, command.serializer, command.body, sorted(request.items())
+
+
+@given(FIELDS | st.dictionaries(st.sampled_from("abeimz"), VALUES) | st.none() | VALUES, OTHERS)
+def test_a_send_that_is_read_in_one_step_says_the_same(fields: object, others: Mapping[str, object]) -> None:
+    header = json.dumps({"code": 310, "extFields": fields, **others}, separators=(",", ":")).encode()
+    assert heard(send.decode, header) == heard(frame.decode, header)
+
+
+def test_a_usual_send_is_read_in_one_step() -> None:
+    header = json.dumps({"code": 310, "extFields": REQUEST.to_fields(), "opaque": 7}, separators=(",", ":")).encode()
+    command = send.decode(JSON, header, b"body")
+    assert command.fields is None
+    assert heard(send.decode, header) == heard(frame.decode, header)
+    assert SendRequest.from_command(command).topic == "T"
 
 
 @cases("said", [{}, *({"TRACE_ON": word} for word in ("true", "", "0", "no", "null", "FALSE"))])
