@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pyspark_rocketmq.cluster import CONNECTIONS
+from pyspark_rocketmq.cluster import CONNECTIONS, Connections
 from pyspark_rocketmq.offsets import to_json
 from pyspark_rocketmq.problems import DataLossError, RecordError
 from pyspark_rocketmq.streaming import StreamReader
@@ -319,6 +319,18 @@ def test_a_query_that_ends_leaves_no_connection_open(here: Topics) -> None:
     again = CONNECTIONS.take(here.name_server, source._options.reach.access, timeout=5)
     again.close()
     assert again is not kept
+
+
+def test_a_connection_that_was_lent_is_used_again_unless_its_use_failed(here: Topics) -> None:
+    pool, access = Connections(), here.options(subscribe="t").reach.access
+    with pool.lent(pool.take(here.name_server, access, timeout=5)) as first:
+        pass
+    with pytest.raises(KeyError), pool.lent(pool.take(here.name_server, access, timeout=5)) as second:
+        raise KeyError("the answer is a strange one")
+    assert second is first
+    third = pool.take(here.name_server, access, timeout=5)
+    third.close()
+    assert third is not first
 
 
 def test_a_failed_copy_of_positions_is_logged_and_does_not_end_the_query(
