@@ -20,8 +20,7 @@ from rocketapp import Message, RocketApp, SendRefused, SendUnknown, SetupError
 from rocketapp.plugin import PluginError
 from rocketapp.testing import TestApp
 from rocketapp_sqlalchemy import Database, Outbox, marking
-from rocketapp_sqlalchemy.relay import Relay
-from rocketapp_sqlalchemy.rows import next_rows, waiting_slots
+from rocketapp_sqlalchemy.relay import Relay, next_rows, waiting_slots
 from rocketapp_sqlalchemy.tables import metadata, outbox, slots
 
 

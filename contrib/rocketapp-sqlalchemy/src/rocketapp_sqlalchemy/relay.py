@@ -7,17 +7,18 @@ import contextlib
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, delete, exists, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from rocketapp import SendRefused
-from rocketapp_sqlalchemy import rows as statements
-from rocketapp_sqlalchemy.rows import Destination, Order, Row
+from rocketapp_sqlalchemy.marking import clock_of
+from rocketapp_sqlalchemy.tables import outbox, slots
 from rocketapp_sqlalchemy.traces import trace_of
 
 log: logging.Logger = logging.getLogger("rocketapp.sqlalchemy")
@@ -57,7 +58,7 @@ class Relay:
     async def prepare(self) -> None:
         """Have a row for each slot."""
         for slot in range(self._slots):
-            await self._run(partial(statements.add_slot, slot=slot))
+            await self._run(partial(add_slot, slot=slot))
 
     def committed(self, session: Session) -> None:
         """A session has committed: look now, if there were messages in it. May be called from any thread."""
@@ -72,7 +73,7 @@ class Relay:
         while True:
             self._news.clear()
             try:
-                waiting = await self._run(statements.waiting_slots)
+                waiting = await self._run(waiting_slots)
             except Exception as error:
                 log.warning("the outbox cannot be read: %s", _said(error))
                 waiting = []
@@ -83,7 +84,7 @@ class Relay:
         """Give up every slot, so that others need not wait for the leases."""
         try:
             await self._sent.remove()
-            await self._run(partial(statements.give_up_slots, name=self._name))
+            await self._run(partial(give_up_slots, name=self._name))
         except Exception as error:
             log.warning("the outbox's slots stay until their leases end: %s", _said(error))
 
@@ -99,7 +100,7 @@ class Relay:
             return
 
     async def _remove(self, numbers: Sequence[int]) -> None:
-        await self._run(partial(statements.remove, numbers=numbers))
+        await self._run(partial(remove, numbers=numbers))
 
     async def _serve(self, slot: int) -> bool:
         """Send a part of a slot. True when something was sent; raises nothing: the other slots go on."""
@@ -107,7 +108,7 @@ class Relay:
         visit = _Visit(slot, self._loop.time() + self._lease - _SEND_TIMEOUT)
         try:
             try:
-                if await self._run(lambda c: statements.take_slot(c, slot, self._name, self._lease)):
+                if await self._run(lambda c: take_slot(c, slot, self._name, self._lease)):
                     while await self._send_some(visit):
                         pass
             finally:
@@ -125,7 +126,7 @@ class Relay:
         # From the beginning: a lower number may be committed after a higher one, and goes before the next of its key.
         left_out = visit.failed | self._sent.numbers
         rows = await self._run(
-            lambda c: statements.next_rows(c, visit.slot, left_out, destinations=visit.without, orders=visit.held)
+            lambda c: next_rows(c, visit.slot, left_out, destinations=visit.without, orders=visit.held)
         )
         for row in rows:
             await self._sent.room()
@@ -143,7 +144,7 @@ class Relay:
         except Exception as error:
             if isinstance(error, TypeError | ValueError) or (isinstance(error, SendRefused) and error.is_permanent):
                 log.error("outbox message %d to %s can never be sent: %s", row.id, row.topic, error)
-                await self._run(partial(statements.give_up_on, number=row.id, problem=str(error)))
+                await self._run(partial(give_up_on, number=row.id, problem=str(error)))
                 return False
             log.warning("outbox message %d to %s is not sent yet: %s", row.id, row.topic, error)
             visit.failed.add(row.id)
@@ -232,3 +233,118 @@ class Sent:
         if numbers:
             await self._remove(numbers)
             self._numbers.difference_update(numbers)
+
+
+# Statements: which slots have something, who may send a slot, what is in it.
+
+
+_MOST_ROWS = 100
+_DEPTHS = (_MOST_ROWS, 1_000, 10_000)
+"""How many of the first rows are looked through for some that can be sent."""
+_MOST_BYTES = 4 * 1024 * 1024
+"""What is read of one slot at a time; one row may be larger."""
+
+
+Destination = tuple[str, str]
+Order = tuple[str, str, str]
+
+
+class Row(NamedTuple):
+    """One message that waits."""
+
+    id: int
+    topic: str
+    body: bytes
+    options: dict[str, Any]
+
+    @property
+    def destination(self) -> Destination:
+        """The cluster and the topic to which it is sent."""
+        return self.options.get("cluster", ""), self.topic
+
+    @property
+    def order(self) -> Order | None:
+        """Messages that have this in common are sent in the order of writing; None: it has no order."""
+        key = self.options.get("order_key")
+        return (*self.destination, key) if key else None
+
+
+def add_slot(connection: Connection, slot: int) -> None:
+    """Have a row for this slot."""
+    if connection.execute(select(slots.c.slot).where(slots.c.slot == slot)).first() is None:
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(slots).values(slot=slot, holder="", until=0.0))
+        except IntegrityError:
+            return  # another process was first
+
+
+def waiting_slots(connection: Connection) -> list[int]:
+    """Slots with messages. Looks for one message in each slot, and not at all of them."""
+    waits = exists().where(outbox.c.slot == slots.c.slot, outbox.c.problem.is_(None))
+    return sorted(slot for (slot,) in connection.execute(select(slots.c.slot).where(waits)))
+
+
+def take_slot(connection: Connection, slot: int, name: str, lease: float) -> bool:
+    """Whether the slot is ours from now on, for `lease` seconds; otherwise another relay has it."""
+    clock = clock_of(connection)
+    is_free = or_(slots.c.holder == name, slots.c.until < clock)
+    taken = connection.execute(
+        update(slots).where(slots.c.slot == slot, is_free).values(holder=name, until=clock + lease)
+    )
+    return bool(taken.rowcount)
+
+
+def next_rows(
+    connection: Connection,
+    slot: int,
+    numbers: Collection[int] = (),
+    *,
+    destinations: Collection[Destination] = (),
+    orders: Collection[Order] = (),
+) -> Sequence[Row]:
+    """The first rows of a slot, in order, without these numbers, destinations and orders.
+
+    They are chosen by one statement from the beginning: it sees the messages of a key up to some commit. With several
+    statements, each above the last row of the one before, the later of two messages could be seen, and not the earlier.
+    """
+    size = (func.datalength if connection.dialect.name == "mssql" else func.length)(outbox.c.body)
+    statement = (
+        select(outbox.c.id, outbox.c.topic, outbox.c.options, size)
+        .where(outbox.c.slot == slot, outbox.c.problem.is_(None))
+        .order_by(outbox.c.id)
+    )
+    cluster_of_row = func.coalesce(outbox.c.options["cluster"].as_string(), "")
+    for cluster, topic in destinations:
+        statement = statement.where(or_(outbox.c.topic != topic, cluster_of_row != cluster))
+    chosen, total = list[int](), 0
+    for depth in _DEPTHS:
+        found = connection.execute(statement.limit(depth)).all()
+        for number, topic, options, length in found:
+            if number in numbers or Row(number, topic, b"", options).order in orders:
+                continue
+            total += length
+            if chosen and (total > _MOST_BYTES or len(chosen) == _MOST_ROWS):
+                break
+            chosen.append(number)
+        if chosen or len(found) < depth:
+            break
+    if not chosen:
+        return []
+    rows = select(outbox.c.id, outbox.c.topic, outbox.c.body, outbox.c.options)
+    return [Row(*row) for row in connection.execute(rows.where(outbox.c.id.in_(chosen)).order_by(outbox.c.id))]
+
+
+def remove(connection: Connection, numbers: Sequence[int]) -> None:
+    """These are sent."""
+    connection.execute(delete(outbox).where(outbox.c.id.in_(numbers)))
+
+
+def give_up_on(connection: Connection, number: int, problem: str) -> None:
+    """This one can never be sent."""
+    connection.execute(update(outbox).where(outbox.c.id == number).values(problem=problem))
+
+
+def give_up_slots(connection: Connection, name: str) -> None:
+    """Others need not wait for our leases."""
+    connection.execute(update(slots).where(slots.c.holder == name).values(holder="", until=0.0))
