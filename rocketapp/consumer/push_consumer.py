@@ -98,7 +98,7 @@ class PushConsumer:
         self._check = SubscriptionCheck(member)
         callers = Callers(member, threads, journal)
         forwarding = Forwarding(member, self._check, callers)
-        attempts = FailedAttempts(member)
+        attempts = FailedAttempts(member, self._redelivery, self._stopping)
 
         context = ModeContext(
             member=member,

@@ -23,7 +23,7 @@ from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, message
 from rocketapp.consumer.modes.by_offset import ByOffset, FailedMessages, ManualCommits, SentBack, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, forget, no_place
-from rocketapp.consumer.modes.retries_in_place import RetriesInPlace, Step
+from rocketapp.consumer.retry.attempts import RetriesInPlace, Step
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
@@ -94,7 +94,7 @@ class MessageDelivery:
         self.has_keys: bool = mode.has_keys
         self._is_in_one_line = mode.in_order and not self.has_keys
         self.record_of: Callable[[int, int], bytes] | None = mode.recorder(process_queue)
-        in_place = RetriesInPlace(process_queue, self._ended, mode.context) if mode.in_order else None
+        in_place = RetriesInPlace(process_queue, self._ended, mode.context.attempts) if mode.in_order else None
         self.retries: RetriesInPlace | None = in_place
         """None: what failed is sent back, or parked."""
         self._earlier: Mapping[int, object] = in_place.earlier if in_place is not None else {}
@@ -319,14 +319,14 @@ class MessageDelivery:
     def _taker(self, caller: Caller) -> Taker:
         known = self._takers.get(id(caller))
         if known is None:
-            queue, handler, prompt = self._process_queue, caller.handler, self._context.prompt
+            queue, handler = self._process_queue, caller.handler
             acks: Any
             if self.retries is None:
                 acks = SentBack(queue, handler, self._failures, partial(self._park, caller), self._context.stopping)
             elif handler.decisions is not None:
-                acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted, prompt)
+                acks = ManualCommits(queue, caller, handler.decisions, self._uncommitted)
             else:
-                acks = ByOffset(queue, handler, prompt)
+                acks = ByOffset(queue, handler)
             known = self._takers[id(caller)] = Taker(caller, acks)
         return known
 
@@ -435,7 +435,7 @@ class MessageDelivery:
             del self._free[run]
             self._started_to = max(self._started_to, run.last_offset)
         if self.retries is not None:
-            self._tidy_soon()
+            self.tidy_soon()
 
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call failed, returned something, or ended when the lease was over."""
@@ -479,13 +479,14 @@ class MessageDelivery:
         if line.item is not None:
             self._started_to = max(self._started_to, last_of(line.item).offset)
             line.item = None
-        self._tidy_soon()
+        self.tidy_soon()
         if line.items:
             self.start(line)
         elif not self._is_in_one_line:
             self._lines.pop(line.number, None)
 
-    def _tidy_soon(self) -> None:
+    def tidy_soon(self) -> None:
+        """Messages were finished, perhaps while their run goes on."""
         if self._is_in_one_line:
             self._tidy()
         elif not (self._is_tidied_soon or self.retries is None):

@@ -21,13 +21,6 @@ from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.state.redelivery import Failure
 from rocketapp.wire.record import Message
 
-Prompt = Callable[[ProcessQueue[Message]], None]
-"""Called on the loop when messages of this queue were finished, so that their offset may be committed soon."""
-
-
-def no_prompt(process_queue: ProcessQueue[Message]) -> None:
-    """Leave the offset to the regular commits."""
-
 
 class ByOffset:
     """Acknowledges the messages of one session that one handler has finished."""
@@ -35,9 +28,8 @@ class ByOffset:
     rolled_back: bool = False
     """Whether the call that ended last asked for everything that is not committed to be handled again."""
 
-    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler, prompt: Prompt = no_prompt) -> None:
-        """`prompt`: several messages at once may be told to the broker soon, while their run goes on."""
-        self._process_queue, self._handler, self._prompt = process_queue, handler, prompt
+    def __init__(self, process_queue: ProcessQueue[Message], handler: Handler) -> None:
+        self._process_queue, self._handler = process_queue, handler
         self.done: Callable[[Message], None] = process_queue.finisher(handler.stats)
         """Acknowledges one message."""
 
@@ -45,7 +37,6 @@ class ByOffset:
         """Acknowledge messages that one call has handled, or several."""
         self._handler.stats.handled += len(messages)
         self._process_queue.finish_all(messages)
-        self._prompt(self._process_queue)
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
         """Acknowledge what one call has done; the messages that it has not, and why."""
@@ -156,14 +147,9 @@ class ManualCommits(ByOffset):
     """Keeps what one handler has handled until it commits."""
 
     def __init__(
-        self,
-        process_queue: ProcessQueue[Message],
-        caller: Caller,
-        decisions: Decisions,
-        uncommitted: Uncommitted,
-        prompt: Prompt,
+        self, process_queue: ProcessQueue[Message], caller: Caller, decisions: Decisions, uncommitted: Uncommitted
     ) -> None:
-        super().__init__(process_queue, caller.handler, prompt)
+        super().__init__(process_queue, caller.handler)
         self._caller, self._decisions, self._uncommitted = caller, decisions, uncommitted
 
     def done_all(self, messages: Sequence[Message]) -> None:
@@ -184,5 +170,4 @@ class ManualCommits(ByOffset):
             return [(one, replace(failure, kind="Rollback", text="by the handler")) for one, failure in failures]
         if decision == COMMIT and not failures:
             self._uncommitted.commit()
-            self._prompt(self._process_queue)
         return failures

@@ -19,7 +19,6 @@ from rocketapp.consumer.blocked import waits_for_call
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.modes.by_offset import Prompt
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.retry.attempts import FailedAttempts
@@ -84,8 +83,8 @@ class ModeContext:
     """What calls its handlers."""
     forwarding: Forwarding
     """What becomes of messages that no handler takes."""
-    prompt: Prompt
-    """Called when messages of a queue in order were finished."""
+    prompt: Callable[[ProcessQueue[Message]], None]
+    """Called on the loop when messages of a queue in order were finished, so that it may be committed soon."""
     journal: Journal | None = None
     """Where workers note down what they have in flight; None: nowhere."""
 

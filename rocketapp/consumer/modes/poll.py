@@ -230,6 +230,7 @@ class PolledDelivery(MessageDelivery):
         failure = _failure_of_call(result, item, self._handler.subscription, raised=raised)
         if failure is None:
             taker.acks.done_all(item)
+            self.tidy_soon()
         else:
             self._failed(item, result, failure)
         after = item.next_after

@@ -117,9 +117,10 @@ class Run:
         # Threads share a run of one handler alone.
         if self.is_shared or all(taker is first for taker, _ in pairs):
             first.acks.done_all([message for _, message in pairs])
-            return
-        for taker, message in pairs:
-            taker.acks.done(message)
+        else:
+            for taker, message in pairs:
+                taker.acks.done(message)
+        self.delivery.tidy_soon()
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """On the loop: a call has ended with something else than None; `raised`: the result is what it raised.

@@ -57,6 +57,9 @@ class Session:
     def walked(self, run: FreeRun) -> None:
         pass
 
+    def tidy_soon(self) -> None:
+        pass
+
 
 class OneCalled:
     """One handler, called by workers that report to these acks."""

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.modes.by_offset import no_prompt
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
 from rocketapp.consumer.retry.breaker import Stopping
@@ -42,14 +41,15 @@ class DroppedFailures:
 def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
     """`dead_letters` takes messages that failed for good."""
     member = member_alone(handlers, config=ConsumerConfig(suspend=1.0))
+    redelivery, stopping = cast(Any, dead_letters or DroppedFailures()), Stopping(member)
     values: dict[str, Any] = {
         "member": member,
         "callers": Callers(member, others.pop("threads", Threads), others.get("journal")),
-        "redelivery": cast(Any, dead_letters or DroppedFailures()),
-        "stopping": Stopping(member),
-        "attempts": FailedAttempts(member),
+        "redelivery": redelivery,
+        "stopping": stopping,
+        "attempts": FailedAttempts(member, redelivery, stopping),
         "forwarding": NobodyElse(),
-        "prompt": no_prompt,
+        "prompt": lambda _: None,
     }
     return ModeContext(**{**values, **others})
 

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import pytest
 
-from rocketapp.consumer.retry.attempts import MOST, SHIFT, Failed, FailedAttempts, decode, encode, place
+from rocketapp.consumer.retry.attempts import MOST, SHIFT, Failed, decode, encode, place
 from rocketapp.model.message_queue import MessageQueue
-from tests.unit.consumer.members import member_alone
+from tests.unit.consumer.modes.contexts import mode_context
 
 QUEUE = MessageQueue("topic", "broker-a", 0)
 
 
 async def test_the_next_session_goes_on_counting() -> None:
-    attempts = FailedAttempts(member_alone())
+    attempts = mode_context([]).attempts
     attempts.keep(QUEUE, [Failed(7, 2), Failed(9, 1)])
     assert attempts.take(QUEUE, first_offset=7) == {7: Failed(7, 2), 9: Failed(9, 1)}
 
 
 async def test_messages_below_the_first_offset_are_finished() -> None:
-    attempts = FailedAttempts(member_alone())
+    attempts = mode_context([]).attempts
     attempts.keep(QUEUE, [Failed(7, 2), Failed(9, 1)])
     assert attempts.take(QUEUE, first_offset=8) == {9: Failed(9, 1)}
 
 
 async def test_what_was_taken_is_not_there_a_second_time() -> None:
-    attempts = FailedAttempts(member_alone())
+    attempts = mode_context([]).attempts
     attempts.keep(QUEUE, [Failed(7, 2)])
     attempts.take(QUEUE, first_offset=0)
     assert attempts.take(QUEUE, first_offset=0) == {}
 
 
 async def test_only_the_last_session_is_remembered() -> None:
-    attempts = FailedAttempts(member_alone())
+    attempts = mode_context([]).attempts
     attempts.keep(QUEUE, [Failed(7, 2)])
     attempts.keep(QUEUE, [])
     assert attempts.take(QUEUE, first_offset=0) == {}
 
 
 async def test_queues_do_not_meet() -> None:
-    attempts = FailedAttempts(member_alone())
+    attempts = mode_context([]).attempts
     attempts.keep(QUEUE, [Failed(7, 2)])
     assert attempts.take(QUEUE._replace(queue_id=1), first_offset=0) == {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.retry.attempts import Failed, FailedAttempts, encode
@@ -21,6 +21,6 @@ async def test_a_message_that_is_done_leaves_nothing_to_count() -> None:
 
     topic = SimpleNamespace(topic="topic", kind=ORDERLY, broadcast=False)
     member = SimpleNamespace(topics=[topic], brokers=SimpleNamespace(committed=committed))
-    attempts = FailedAttempts(cast(Member, member))
+    attempts = FailedAttempts(cast(Member, member), *cast(Any, (None, None)))
     await attempts.recall(QUEUE)
     assert attempts.take(QUEUE, 51) == {}, "no message is looked up and called one by one for this"
