@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import waits_for_call
+from rocketapp.consumer.blocked import CALL_PATIENCE, waits_for_call
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
@@ -140,10 +140,12 @@ class Mode(ABC):
         journal = self.context.journal
         return None if journal is None else journal.recorder(self.context.member.noted_as, process_queue.message_queue)
 
-    def why_it_waits(self, process_queue: ProcessQueue[Message]) -> str:
-        """Why this queue finishes nothing: a message is tried again in place, or all calls are busy with other queues;
-        otherwise empty.
+    def why_it_waits(self, process_queue: ProcessQueue[Message], stood_still: float) -> str:
+        """Why this queue has finished nothing for so many seconds: a message is tried again in place, or all calls are
+        busy with other queues; otherwise empty. Asked once a second: no message pays for it.
         """
+        if not process_queue or stood_still < CALL_PATIENCE:
+            return ""
         failing = self.context.attempts.failing.get(process_queue.message_queue, {})
         if failed := [one for at, one in failing.items() if process_queue.is_unfinished(at)]:
             offset, times, _ = min(failed)

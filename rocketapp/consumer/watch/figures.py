@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
+from rocketapp.consumer.blocked import OF_CALL
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.member import Member, Owned
 from rocketapp.consumer.modes.table import Modes
@@ -98,7 +98,6 @@ class Figures:
         member = self._member
         self._note_progress()
         self._note_rates()
-        self._tell_why_it_waits()
         member.blocked.tell()
         for index, handler in enumerate(member.stats.handlers):
             if count := self._news(index, handler.stats.handled):
@@ -114,34 +113,23 @@ class Figures:
         return count
 
     def _note_progress(self) -> None:
-        """Note which queues have finished messages since the last look: no message pays for it."""
-        now, before = self._now(), self._progress
+        """Note which queues have finished messages since the last look, and say why others wait."""
+        blocked, now, before, waiting = self._member.blocked, self._now(), self._progress, set[MessageQueue]()
         seen: dict[MessageQueue, tuple[int, int, float]] = {}
-        for queue, owned in self._owned.items():
-            process_queue = owned.process_queue
-            if process_queue is not None:
-                unfinished, finished = len(process_queue), process_queue.finished
-                known = before.get(queue, (-1, 0, now))
-                is_same = known[0] == finished and (known[1] or not unfinished)
-                seen[queue] = finished, unfinished, known[2] if is_same else now
-        self._progress = seen
-
-    def _tell_why_it_waits(self) -> None:
-        """Messages wait while all calls of their handler are busy, or one in order fails: none pays for saying so."""
-        blocked, now, waiting = self._member.blocked, self._now(), set[MessageQueue]()
-        for queue, (_, unfinished, since) in self._progress.items():
-            process_queue = self._owned[queue].process_queue
-            if (
-                unfinished
-                and now - since >= CALL_PATIENCE
-                and process_queue is not None
-                and (reason := self._modes.of(queue.topic).why_it_waits(process_queue))
-            ):
+        for queue, owned in list(self._owned.items()):
+            if (process_queue := owned.process_queue) is None:
+                continue
+            unfinished, finished = len(process_queue), process_queue.finished
+            known = before.get(queue, (-1, 0, now))
+            is_same = known[0] == finished and (known[1] or not unfinished)
+            since = known[2] if is_same else now
+            seen[queue] = finished, unfinished, since
+            if reason := self._modes.of(queue.topic).why_it_waits(process_queue, now - since):
                 blocked.because(queue, reason, kind=OF_CALL, source=OF_CALL)
                 waiting.add(queue)
         for queue in self._waiting - waiting:
             blocked.moving(queue, source=OF_CALL)
-        self._waiting = waiting
+        self._progress, self._waiting = seen, waiting
 
     def _note_rates(self) -> None:
         now = self._now()

@@ -53,6 +53,20 @@ async def test_a_full_queue_that_waits_for_its_next_call_is_reported_when_that_i
 
 
 @in_virtual_time
+async def test_what_a_call_has_done_is_committed_long_before_the_next_call() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.send(queue, b"a")
+    config = ConsumerConfig(subscription_check="off", commit_interval=500.0)
+    member = await cluster.member(consumed(_pulls, every=600.0), config=config).start()
+    await eventually(lambda: cluster.committed(queue) == 1, 5)
+    assert cluster.committed(queue) == 1
+    await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_call_gets_what_its_queue_may_hold_and_does_not_wait_for_more() -> None:
     taken: list[tuple[int, float]] = []
 
