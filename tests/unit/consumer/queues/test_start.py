@@ -102,3 +102,25 @@ async def test_no_start_is_committed_before_a_list_of_members_names_us_after_its
     commits.fencing.confirm(queue.topic, now(), [queue.broker_name])
     assert await starts.fix(queue) == 0
     assert store.stored == [0]
+
+
+@in_virtual_time
+async def test_where_a_queue_goes_on_is_committed_only_once_its_lock_is_certain_again() -> None:
+    locks, events = Locks(), Events()
+    leases, (lock, *_) = await held(locks, events)
+    await locks.tasks.close()  # a process that stands still renews nothing
+    now, member, store = asyncio.get_running_loop().time, member_alone(events=events), Young()
+    commits, queue = Commits(member, store), QUEUES[0]
+    starts = Starts(
+        member, cast(Any, NoStartOfItsOwn()), commits=commits, leases=leases, attempts=cast(Any, NothingCounted())
+    )
+    await asyncio.sleep(70)
+    commits.fencing.beat(now())
+    commits.fencing.confirm(queue.topic, now(), [queue.broker_name])
+    moving = asyncio.ensure_future(starts.moved_to(queue, 7, lock, asyncio.get_running_loop().create_future()))
+    await asyncio.sleep(0.9)
+    assert store.stored == []
+    lock.granted(now())
+    commits.fencing.beat(now())
+    assert await moving
+    assert store.stored == [7]
