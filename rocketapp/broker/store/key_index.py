@@ -283,7 +283,7 @@ class KeyIndex:
         items = list[tuple[int, int, int]]()
         for physical, size, topic, _, _, sys_flag, stored_ms, raw, _ in records:
             if sys_flag & TRANSACTION_MASK != TRANSACTION_ROLLBACK:
-                unique, others = unique_id_of(raw), keys_of(raw) if b"KEYS" in raw else None
+                unique, others = unique_id_of(raw), keys_of(raw)
                 for key in (unique, *others.split()) if others else (unique,):
                     if key:
                         items.append((hash_of(topic, key), physical, stored_ms))
