@@ -83,32 +83,29 @@ class ConfigTable(Generic[Config]):
 
     def take_over(self, saved: Mapping[str, Any]) -> None:
         """Become the table of another broker, in its saved form. Raises ValueError when it is not one."""
-        before, changed = self._configs, self._changed
-        self._configs, self._changed = {}, {}
-        try:
-            self.load(saved)
-        except BaseException:
-            self._configs = before
-            raise
-        finally:
-            self._changed = changed
-        for name in before.keys() | self._configs.keys():
-            if before.get(name) != self._configs.get(name):
-                self._note(name, before.get(name))
+        found = self._read(saved)
+        for name in self._configs.keys() - found.keys():
+            self.delete(name)
+        for config in found.values():
+            self.put(config)
         self.dirty = True
 
     def load(self, saved: Mapping[str, Any]) -> None:
         """Load a saved form in addition to what is there. Raises ValueError when it is not one."""
+        self.dirty = False
+        self._configs |= self._read(saved)
+
+    def _read(self, saved: Mapping[str, Any]) -> dict[str, Config]:
+        """The configurations of a saved form, whose other members are taken over."""
         table = saved.get(self._member)
         if not isinstance(table, Mapping):
             raise ValueError(f"no {self._member} in it")
+        found = {config.name: config for config in map(self._from_json, table.values())}
         for name in self._also:
             if isinstance(saved.get(name), Mapping):
                 self._also[name] = saved[name]
-        for config in map(self._from_json, table.values()):
-            self._configs[config.name] = config
         self._version = DataVersion.from_json(saved.get("dataVersion"), self._version)
-        self.dirty = False
+        return found
 
     def to_json(self) -> dict[str, Any]:
         """The present saved form."""

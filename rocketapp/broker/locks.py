@@ -78,8 +78,6 @@ class LockTable:
             granted.append(queue)
             if now - lock.saved >= self.expiry / 4:
                 self.dirty = True
-        if not held:
-            del self._held[group]
         return granted
 
     def unsafe(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: float) -> list[MessageQueue]:
@@ -93,16 +91,12 @@ class LockTable:
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
         """Free this client's locks of these queues; locks of other clients stay."""
-        held = self._held.get(group)
-        if held is None:
-            return
+        held = self._held.get(group, {})
         for queue in queues:
             lock = held.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del held[queue]
                 self.dirty = True
-        if not held:
-            del self._held[group]
 
     def client_left(self, group: str, client_id: str) -> None:
         """Free every lock that this client holds for this group."""
@@ -118,7 +112,7 @@ class LockTable:
         return any(self.owner(group, queue, now) for queue in self._held.get(group, ()))
 
     def sweep(self, now: float) -> None:
-        """Remove expired locks, so that groups without members need no memory."""
+        """Remove expired locks, and groups that have none, so that those without members need no memory."""
         for group, held in list(self._held.items()):
             for queue in [queue for queue, lock in held.items() if now - lock.since > self.expiry]:
                 del held[queue]

@@ -31,8 +31,8 @@ class OffsetTable:
         self.position: int | None = None
         """Where the log ended that the loaded offsets describe; 0 if that is not known; None: Apache RocketMQ's."""
         self._offsets: dict[tuple[str, str], dict[int, int]] = {}
-        self._pulled: dict[tuple[str, str], dict[int, int]] = {}
-        self._resets: dict[tuple[str, str], dict[int, int]] = {}
+        self._pulled: dict[tuple[str, str, int], int] = {}
+        self._resets: dict[tuple[str, str, int], int] = {}
         """Offsets that an operator has set and the group has not pulled from yet. In memory, as Apache keeps them."""
         self._version = DataVersion()
         self.dirty: bool = False
@@ -51,24 +51,17 @@ class OffsetTable:
             return
         if self._log_end is None:
             self.position = 0  # of a part of them
-        if self._resets and queue_id in self._resets.get((topic, group), ()):
-            return
-        self._store(group, topic, queue_id, offset)
+        if (topic, group, queue_id) not in self._resets:
+            self._store(group, topic, queue_id, offset)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Set the group to this offset: its next pull of the queue is answered with it."""
         self._store(group, topic, queue_id, offset)
-        self._resets.setdefault((topic, group), {})[queue_id] = offset
+        self._resets[topic, group, queue_id] = offset
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Where the group is to pull from instead, told once; None without a reset."""
-        if not self._resets:
-            return None
-        queues = self._resets.get((topic, group), {})
-        offset = queues.pop(queue_id, None)
-        if not queues:
-            self._resets.pop((topic, group), None)
-        return offset
+        return self._resets.pop((topic, group, queue_id), None)
 
     def _store(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         queues = self._offsets.setdefault((topic, group), {})
@@ -93,11 +86,11 @@ class OffsetTable:
 
     def pulled(self, group: str, topic: str, queue_id: int, next_offset: int) -> None:
         """Store how far the group has pulled. For statistics only; never saved."""
-        self._pulled.setdefault((topic, group), {})[queue_id] = next_offset
+        self._pulled[topic, group, queue_id] = next_offset
 
     def pulled_to(self, group: str, topic: str, queue_id: int) -> int | None:
         """The offset that the group will pull next; None if it has not pulled since the broker started."""
-        return self._pulled.get((topic, group), {}).get(queue_id)
+        return self._pulled.get((topic, group, queue_id))
 
     def topics_by_group(self) -> dict[str, set[str]]:
         """Every group that has committed an offset, with the topics in which it has."""
@@ -116,7 +109,8 @@ class OffsetTable:
 
     def delete(self, *, topic: str | None = None, group: str | None = None) -> None:
         """Delete all offsets of a topic, or of a group."""
-        for table in (self._offsets, self._pulled, self._resets):
+        tables: tuple[dict[Any, Any], ...] = self._offsets, self._pulled, self._resets
+        for table in tables:
             for key in [key for key in table if key[0] == topic or key[1] == group]:
                 del table[key]
         self.dirty = True

@@ -15,6 +15,7 @@ import hmac
 import ipaddress
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from itertools import chain
 from typing import NoReturn
 
 import msgspec
@@ -135,11 +136,8 @@ class _Account:
 
     def first(self, need: Need, ip: str) -> _Grant | None:
         """The entry that decides; None when none is about it."""
-        for grants in self.policies.values():
-            for grant in grants:
-                if grant.matches(need, ip):
-                    return grant
-        return None
+        grants = chain.from_iterable(self.policies.values())
+        return next((grant for grant in grants if grant.matches(need, ip)), None)
 
 
 class Permissions:

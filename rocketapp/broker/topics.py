@@ -66,11 +66,11 @@ class TopicTable(ConfigTable[TopicConfig]):
             perm=default.perm & ~PERM_INHERIT,
         )
 
-    def load(self, saved: Mapping[str, Any]) -> None:
-        default = self._configs.get(DEFAULT_TOPIC)
-        super().load(saved)
-        # The options say what a send may create, and not what they said when the file was written.
-        self.delete(DEFAULT_TOPIC) if default is None else self.put(default)
+    def _read(self, saved: Mapping[str, Any]) -> dict[str, TopicConfig]:
+        """Without the default topic: the options say what a send may create, not those of when this was written."""
+        found, default = super()._read(saved), self.get(DEFAULT_TOPIC)
+        self.dirty = found.pop(DEFAULT_TOPIC, default) != default
+        return found
 
 
 def _system_topics(options: BrokerConfig) -> Iterator[TopicConfig]:

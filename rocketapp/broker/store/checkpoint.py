@@ -75,24 +75,16 @@ class Hint(msgspec.Struct, frozen=True, rename="camel"):
     queues: dict[str, dict[int, tuple[int, int]]] = {}
     """By topic and queue id: its max offset, and the log position of its last message (-1: none)."""
 
-    def encode(self) -> bytes:
-        text = msgspec.json.encode(self)
-        return b"%08x\n%s\n" % (zlib.crc32(text), text)
-
-    @classmethod
-    def decode(cls, data: bytes) -> Hint | None:
-        """The hint; None if it is damaged."""
-        crc, _, text = data.rstrip(b"\n").partition(b"\n")
-        return msgspec.json.decode(text, type=cls) if crc == b"%08x" % zlib.crc32(text) else None
-
 
 def load_hint(files: Files) -> Hint | None:
-    data = read_whole(files, HINT)
-    return None if data is None else Hint.decode(data)
+    """The hint; None if there is none, or it is damaged."""
+    crc, _, text = (read_whole(files, HINT) or b"").rstrip(b"\n").partition(b"\n")
+    return msgspec.json.decode(text, type=Hint) if crc == b"%08x" % zlib.crc32(text) else None
 
 
 def save_hint(files: Files, hint: Hint) -> None:
-    replace_whole(files, HINT, hint.encode())
+    text = msgspec.json.encode(hint)
+    replace_whole(files, HINT, b"%08x\n%s\n" % (zlib.crc32(text), text))
 
 
 def forget_hint(files: Files) -> None:

@@ -175,15 +175,11 @@ class DirectoryFiles:
         return f"<DirectoryFiles {self._root}>"
 
     def open(self, path: str, *, create: bool = False) -> File:
-        full = self._full(path)
-        if not create:
-            return _OsFile(os.open(full, os.O_RDWR | os.O_CLOEXEC), full)
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return _OsFile(os.open(full, flags, 0o600), full)
-        except FileNotFoundError:
+        full, flags = self._full(path), os.O_RDWR | os.O_CLOEXEC
+        if create:
             self._make_directory(full.parent)
-            return _OsFile(os.open(full, flags, 0o600), full)
+            flags |= os.O_CREAT
+        return _OsFile(os.open(full, flags, 0o600), full)
 
     def names(self, directory: str) -> list[str]:
         with suppress(FileNotFoundError, NotADirectoryError):
