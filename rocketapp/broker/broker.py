@@ -40,8 +40,7 @@ from rocketapp.broker.processors.send_back import SendBackProcessor
 from rocketapp.broker.processors.topics import TopicProcessor
 from rocketapp.broker.processors.transactions import TransactionProcessor
 from rocketapp.broker.replication.master import Master
-from rocketapp.broker.replication.master_log import MasterLog
-from rocketapp.broker.replication.master_tables import MasterTables
+from rocketapp.broker.replication.slave import MasterLog, MasterTables
 from rocketapp.broker.request_dispatch import of_slave
 from rocketapp.broker.retention import Retention
 from rocketapp.broker.saving import Saving

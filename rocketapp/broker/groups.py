@@ -46,25 +46,21 @@ _HONOURED_VERSION = 121
 """MQVersion V3_4_9: from this version on a client's own maximum of retries counts."""
 
 
-class _Used(
+class GroupConfig(
     msgspec.Struct,
     frozen=True,
-    rename=java_names(notify_enable="notifyConsumerIdsChangedEnable", retry_queues="retryQueueNums"),
+    rename=java_names(name="groupName", notify_enable="notifyConsumerIdsChangedEnable", retry_queues="retryQueueNums"),
 ):
-    """The members of a configuration that this broker uses."""
+    """How one group may consume (Java: SubscriptionGroupConfig)."""
 
+    name: str
     consume_enable: bool
     consume_broadcast_enable: bool
     notify_enable: bool
     retry_queues: Int32
     retry_max_times: Int32
-
-
-class GroupConfig(_Used, frozen=True, kw_only=True):
-    """How one group may consume (Java: SubscriptionGroupConfig)."""
-
-    name: str
     members: Mapping[str, Any]
+    """All of them, also those that this broker does not use."""
 
     def most_retries(self, of_client: int | None, version: int) -> int:
         """Retries until a message is a dead letter: as many as a client says that may say so."""
@@ -77,13 +73,12 @@ class GroupConfig(_Used, frozen=True, kw_only=True):
             raise ValueError("a group's configuration has a groupName")
         members = {**_DEFAULTS, **given}
         try:
-            used = msgspec.convert(members, _Used)
+            return msgspec.convert({**members, "members": members}, cls)
         except msgspec.ValidationError as error:
             raise ValueError(f"configuration of group {name}: {error}") from None
-        return cls(name=name, members=members, **msgspec.structs.asdict(used))
 
     def to_json(self) -> Mapping[str, Any]:
-        """All members, as Java writes them."""
+        """As Java writes it."""
         return self.members
 
 

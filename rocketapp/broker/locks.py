@@ -62,7 +62,7 @@ class LockTable:
         if now < self.closed_until:
             return []
         room = MOST_LOCKS - sum(map(len, self._held.values()))
-        held = self._held.setdefault(group, {})
+        held = self._held.get(group, {})
         granted = []
         for queue in queues:
             lock = held.get(queue)
@@ -72,6 +72,7 @@ class LockTable:
                     continue
             if lock is None or (lock.client_id != client_id and now - lock.since > self.expiry):
                 lock = held[queue] = _Lock(client_id, now)
+                self._held[group] = held
             elif lock.client_id != client_id:
                 continue
             lock.since = now

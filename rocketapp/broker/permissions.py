@@ -220,21 +220,21 @@ class Permissions:
                 why = "no matched policies" if grant is None else "the decision is deny"
                 name = (command.fields or {})[ACCESS_KEY]
                 whom, what = f"User:{name}", f"{need.kind or 'Cluster'}:{need.name}"
-                _refuse(f"{whom} has no permission to access {what} from {ip}, {why}.")
+                refuse(f"{whom} has no permission to access {what} from {ip}, {why}.")
 
     def _signer(self, command: Command) -> _Account:
         fields = command.fields or {}
         name = fields.get(ACCESS_KEY)
         if not name:
-            _refuse("username cannot be null.")
+            refuse("username cannot be null.")
         account = self._accounts.get(name)
         if account is None:
-            _refuse(f"User:{name} is not found.")
+            refuse(f"User:{name} is not found.")
         if not account.is_enabled:
-            _refuse(f"User:{name} is disabled.")
+            refuse(f"User:{name} is disabled.")
         given = fields.get(SIGNATURE, "").encode("utf-8", "replace")
         if not hmac.compare_digest(account.keys.signature(fields, command.body).encode(), given):
-            _refuse("check signature failed.")
+            refuse("check signature failed.")
         return account
 
 
@@ -257,7 +257,8 @@ def _accounts(saved: Saved) -> dict[str, _Account]:
     return accounts
 
 
-def _refuse(remark: str) -> NoReturn:
+def refuse(remark: str) -> NoReturn:
+    """With the code of Apache RocketMQ's access control."""
     raise BrokerError(ResponseCode.NO_PERMISSION, remark)
 
 

@@ -11,7 +11,7 @@ Time is an argument. Java: PopMessageProcessor, AckMessageProcessor, ChangeInvis
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rocketapp.broker.core import Core, Host
@@ -125,9 +125,9 @@ class Pops:
     def pop(self, request: PopRequest, wanted: Filter, now_ms: int) -> Popped:
         """Hand messages out. Raises StoreError; then nothing was handed out."""
         found: list[_Found] = []
-        free: list[int] = []
         count = size = rest = misses = 0
-        for place in self._free_queues(request, now_ms, free):
+        queues, free_ms = self._free_queues(request, now_ms)
+        for place in queues:
             most = request.max_messages - count if size < MOST_BYTES and misses < _MOST_MISSES else 0
             taken, left, goes_on = self._take(request, place, most, wanted)
             rest, misses = rest + left, misses + goes_on
@@ -142,28 +142,26 @@ class Pops:
         )
         self._core.traffic.got += count
         body = b"".join(each.body(request.topic, answer, self._core.config.name) for each in found)
-        return Popped(answer, body, misses > 0, min(free, default=0))
+        return Popped(answer, body, misses > 0, free_ms)
 
     def has_any(self, request: PopRequest, now_ms: int) -> tuple[bool, int]:
         """Whether there is a message that the group has not got. Nothing is noted, and no filter is asked.
 
         In order: also when the first of the queues is free whose messages are hidden; 0: none is waited for.
         """
-        store, free = self._core.store, list[int]()
-        for place in self._free_queues(request, now_ms, free):
+        store, (queues, free_ms) = self._core.store, self._free_queues(request, now_ms)
+        for place in queues:
             first = max(self._core.done_to(*place), store.min_offset(*place[1:]))  # older ones may have expired
             if store.max_offset(*place[1:]) > first:
                 return True, 0
-        return False, min(free, default=0)
+        return False, free_ms
 
-    def _free_queues(self, request: PopRequest, now_ms: int, free: list[int]) -> Iterator[Place]:
-        """Those to look at whose messages are not hidden, in order; when the others are free is added to `free`."""
-        for place in self._queues(request):
-            free_ms = self._order.free_ms(place, request.attempt_id) if request.order else 0
-            if free_ms > now_ms:
-                free.append(free_ms)
-            else:
-                yield place
+    def _free_queues(self, request: PopRequest, now_ms: int) -> tuple[list[Place], int]:
+        """Those to look at whose messages are not hidden, in order; and when the first of the others is free, or 0."""
+        queues = self._queues(request)
+        free = [self._order.free_ms(place, request.attempt_id) if request.order else 0 for place in queues]
+        found = [place for place, free_ms in zip(queues, free, strict=True) if free_ms <= now_ms]
+        return found, min((free_ms for free_ms in free if free_ms > now_ms), default=0)
 
     def _queues(self, request: PopRequest) -> list[Place]:
         """The queues to look at, in this order."""

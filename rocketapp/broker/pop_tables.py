@@ -58,7 +58,6 @@ class RequestModes:
         """Load a saved form. Raises ValueError when it is not one."""
         table = saved.get("messageRequestModeMap") or {}
         self._modes = msgspec.convert(table, dict[str, dict[str, RequestMode]], strict=False)
-        self.dirty = False
 
 
 class InOrder(HandedOut, eq=False, rename=_SAVED_AS.get, kw_only=True):

@@ -27,9 +27,8 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.registration import Registrar, access_of
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import Observe
-from rocketapp.namesrv.brokers import BrokerTable
 from rocketapp.namesrv.kv_config import KvConfig
-from rocketapp.namesrv.name_server import NameServer
+from rocketapp.namesrv.name_server import BrokerTable, NameServer
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
@@ -97,7 +96,8 @@ class EmbeddedBroker:
             raise RuntimeError("this broker is started already: make a new one")
         _check_role(self._config)
         files = self._files or (MemoryFiles(MOST_MEMORY_BYTES) if self._memory else DirectoryFiles(self._config.dir))
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            undo.callback(files.close)
             broker = Broker(
                 files=files,
                 config=self._config,
@@ -108,10 +108,6 @@ class EmbeddedBroker:
                 in_thread=isinstance(files, DirectoryFiles),
                 pace=self._pace,
             )
-        except BaseException:
-            files.close()
-            raise
-        async with contextlib.AsyncExitStack() as undo:
             undo.push_async_callback(broker.stop)
             file = ConfigFile(files, "config/kvConfig.json", self._observe)
             texts = KvConfig(file.load() or {}, lambda table: broker.run(partial(file.save, table)))

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from rocketapp.broker.permissions import AccessPolicy, Acl, Entry, Permissions, Saved, User
+from rocketapp.broker.permissions import AccessPolicy, Acl, Entry, Permissions, Saved, User, refuse
 from rocketapp.errors import BrokerError
 from rocketapp.transport.answers import CHANGE_CLUSTER, DONE, SEE_CLUSTER, Answer, answers
 from rocketapp.transport.connection import Connection
@@ -39,7 +39,7 @@ def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..
         try:
             await self._permissions.change(partial(change, self, command), self._run)
         except ValueError as error:
-            _refuse(str(error))
+            refuse(str(error))
         return DONE
 
     return process
@@ -55,8 +55,7 @@ class AccessProcessor:
 
     @answers(RequestCode.AUTH_GET_USER, needs=SEE_CLUSTER)
     def user(self, connection: Connection, command: Command) -> Answer:
-        found = self._user(read.text(command.fields, "username"))
-        return _shown(found)
+        return _shown(self._user(read.text(command.fields, "username")))
 
     @answers(RequestCode.AUTH_LIST_USER, needs=SEE_CLUSTER)
     def users(self, connection: Connection, command: Command) -> Answer:
@@ -84,7 +83,7 @@ class AccessProcessor:
         if not name.strip():
             raise BrokerError(ResponseCode.INVALID_PARAMETER, "The username is blank")
         if self._user(name) is not None:
-            _refuse("The user is existed")
+            refuse("The user is existed")
         user = _with(User(name, info.password or ""), info)
         self._check_super(command, "create", user)
         saved = self._permissions.saved
@@ -95,7 +94,7 @@ class AccessProcessor:
     def update_user(self, command: Command) -> Saved:
         user = self._user(read.text(command.fields, "username"))
         if user is None:
-            _refuse("The user is not exist")
+            refuse("The user is not exist")
         changed = _with(user, _body(command, _UserInfo))
         self._check_super(command, "update", user, changed)
         saved = self._permissions.saved
@@ -117,7 +116,7 @@ class AccessProcessor:
         """Entries about the same resource are replaced, others stay."""
         subject, saved = read.text(command.fields, "subject"), self._permissions.saved
         if self._user(subject.removeprefix("User:")) is None:
-            _refuse(f"The subject of {subject} is not exist.")
+            refuse(f"The subject of {subject} is not exist.")
         policies = {} if (acl := self._acl(subject)) is None else {each.policy_type: each for each in acl.policies}
         for given in _body(command, Acl).policies:
             kind = given.policy_type.capitalize()
@@ -135,7 +134,7 @@ class AccessProcessor:
         kind, resource = (read.text(command.fields, name, "") for name in ("policyType", "resource"))
         acl = self._acl(subject)
         if acl is None:
-            _refuse("The acl is not exist.")
+            refuse("The acl is not exist.")
         kind = (kind or "Custom").capitalize()
         left = _only(acl, lambda policy, entry: policy.policy_type != kind or entry.resource != resource)
         others = [each for each in saved.acls if each.subject != subject]
@@ -185,7 +184,3 @@ def _only(acl: Acl, keeps: Callable[[AccessPolicy, Entry], bool]) -> Acl:
     """What it has besides entries that are not kept."""
     policies = [replace(each, entries=[one for one in each.entries if keeps(each, one)]) for each in acl.policies]
     return Acl(acl.subject, [each for each in policies if each.entries])
-
-
-def _refuse(remark: str) -> NoReturn:
-    raise BrokerError(ResponseCode.NO_PERMISSION, remark)

@@ -47,11 +47,9 @@ def decode(data: bytes) -> dict[str, Any]:
 def _change(content: dict[str, Any], change: Mapping[str, Mapping[str, Any]]) -> None:
     for name, members in change.items():
         held = content.setdefault(name, {})
-        for key, member in members.items():
-            if member is None:
-                held.pop(key, None)
-            else:
-                held[key] = member
+        held.update(members)
+        for gone in [key for key, member in members.items() if member is None]:
+            del held[gone]
 
 
 class DataVersion(msgspec.Struct, rename="camel"):

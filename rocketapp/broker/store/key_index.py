@@ -72,7 +72,7 @@ class IndexFile:
         """Whether a loss of power may take its name."""
         if create:
             try:
-                self._file.truncate(self.size_of(slots, items))
+                self._file.truncate(self._item_at(items))
             except OSError:
                 self._file.close()
                 raise
@@ -95,16 +95,12 @@ class IndexFile:
 
     @property
     def is_usable(self) -> bool:
-        return self._file.size() == self.size_of(self._slots, self._items) and 0 < self._count <= self._items
+        return self._file.size() == self._item_at(self._items) and 0 < self._count <= self._items
 
     @property
     def unsaved(self) -> int:
         """How many items are in memory only."""
         return len(self._hashes)
-
-    @staticmethod
-    def size_of(slots: int, items: int) -> int:
-        return _HEADER.size + slots * _SLOT_BYTES + items * _ITEM.size
 
     def put(self, items: list[tuple[int, int, int]]) -> int:
         """Add the first of these, hash, position and store time of each; return for how many there was room."""
@@ -223,6 +219,7 @@ class IndexFile:
         return _HEADER.size + slot * _SLOT_BYTES
 
     def _item_at(self, item: int) -> int:
+        """The last one ends where the file does."""
         return _HEADER.size + self._slots * _SLOT_BYTES + item * _ITEM.size
 
 

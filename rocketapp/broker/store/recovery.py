@@ -30,7 +30,7 @@ def recover(
     """
     flushed = checkpoint.flushed
     synced = _synced(log, flushed, has_unsynced_segment=flushed is not None and not is_clean)
-    scan = Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean)
+    scan = Scan(log, synced, observe, ends_at_damage=flushed is not None and not is_clean, limit=log.files_end)
     place = queues.open(log, checkpoint, is_clean=is_clean)
     last = stored_at(log, place.last_record)
     records = 0
@@ -79,12 +79,9 @@ def records_of(log: CommitLog, position: int, limit: int) -> Iterator[Stored]:
 class Scan:
     """Reads the records of a log one after the other."""
 
-    def __init__(
-        self, log: CommitLog, synced: int, observe: Observe, *, ends_at_damage: bool, limit: int | None = None
-    ) -> None:
-        """limit: where reading stops at the latest; otherwise the end of the last segment."""
-        self._log, self._synced, self._observe = log, synced, observe
-        self._limit = log.files_end if limit is None else limit
+    def __init__(self, log: CommitLog, synced: int, observe: Observe, *, ends_at_damage: bool, limit: int) -> None:
+        """limit: where reading stops at the latest."""
+        self._log, self._synced, self._observe, self._limit = log, synced, observe, limit
         self._ends_at_damage = ends_at_damage
         """Whether a bad record behind the synced position is an unfinished write, whatever follows it."""
         self.end: int = 0

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.broker.replication import master_tables
+from rocketapp.broker.replication import slave
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.life import DAY, HOUR, live
-from tests.unit.broker.replication.test_master_log import Node
+from tests.unit.broker.replication.test_slave import Node
 from tests.unit.broker.store.stores import SEGMENT, SetClock
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import eventually
@@ -42,7 +42,7 @@ AT_MOST = 6
 async def test_no_file_that_has_left_stays_open_at_a_master_or_at_its_slave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(master_tables, "INTERVAL", 0.1)
+    monkeypatch.setattr(slave, "INTERVAL", 0.1)
     clock = SetClock()
     often = {"clean_interval": 0.02, "flush_interval": 0.02, "index_slots": 101, "index_items": 512}
     options = {"delete_when": ";".join(map(str, range(24))), "reserved_hours": 2.0, **often}

@@ -8,8 +8,7 @@ import pytest
 
 from rocketapp.broker.request_dispatch import RequestDispatch
 from rocketapp.model.route import QueueData
-from rocketapp.namesrv.brokers import EXPIRY, MOST_BROKERS, BrokerTable
-from rocketapp.namesrv.name_server import NameServer
+from rocketapp.namesrv.name_server import EXPIRY, MOST_BROKERS, BrokerTable, NameServer
 from rocketapp.transport.answers import table_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import RequestCode, ResponseCode

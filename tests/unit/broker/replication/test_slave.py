@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from rocketapp.broker.replication import master, master_log, master_tables
-from rocketapp.broker.replication.master_log import MasterLog
+from rocketapp.broker.replication import master
+from rocketapp.broker.replication import slave as slave_side
+from rocketapp.broker.replication.slave import MasterLog, MasterTables
 from rocketapp.broker.store.files import MemoryFiles, read_whole
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.clock import Clock, SystemClock
@@ -46,8 +47,8 @@ FOUR = {"readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(master, "LAST_PATIENCE", 0.2)
-    monkeypatch.setattr(master_log, "AGAIN", 0.01)
-    monkeypatch.setattr(master_tables, "INTERVAL", 0.1)
+    monkeypatch.setattr(slave_side, "AGAIN", 0.01)
+    monkeypatch.setattr(slave_side, "INTERVAL", 0.1)
 
 
 class _Tcp:
@@ -194,7 +195,7 @@ async def test_a_topic_that_is_younger_than_the_last_round_is_there_when_the_sla
     async with pair() as (first, second):
         await first.client.send("kept", queue_id=0)
         await eventually_async(lambda: all_of(second, "kept"), [b"hello"])
-        monkeypatch.setattr(master_tables.MasterTables, "take_over", _never)
+        monkeypatch.setattr(MasterTables, "take_over", _never)
         queues = {"topic": "bills", "readQueueNums": "16", "writeQueueNums": "16", "perm": "6"}
         await first.client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, queues)
         for queue_id in (0, 15, 3):
@@ -286,9 +287,9 @@ def is_told(node: Node, problem: str) -> bool:
 
 async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic is made again while its table is on the way, so its new messages are here when it is taken over."""
-    ask, is_deleted, made_again = master_tables.MasterTables._ask, asyncio.Event(), asyncio.Event()
+    ask, is_deleted, made_again = MasterTables._ask, asyncio.Event(), asyncio.Event()
 
-    async def make_again(tables: master_tables.MasterTables, code: int, *fields: Any) -> Command:
+    async def make_again(tables: MasterTables, code: int, *fields: Any) -> Command:
         answer = await ask(tables, code, *fields)
         lacks_it = code == RequestCode.GET_ALL_TOPIC_CONFIG and b"bills" not in answer.body
         if lacks_it and is_deleted.is_set() and not made_again.is_set():
@@ -298,7 +299,7 @@ async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: 
             made_again.set()
         return answer
 
-    monkeypatch.setattr(master_tables.MasterTables, "_ask", make_again)
+    monkeypatch.setattr(MasterTables, "_ask", make_again)
     async with pair() as (first, second):
         for queue_id in range(3):
             await first.client.send("bills", b"old", queue_id=queue_id)
@@ -314,14 +315,14 @@ async def test_what_came_behind_the_table_that_lacks_a_topic_stays(monkeypatch: 
 @pytest.fixture
 def may_ask(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
     """A slave asks for its master's tables while this is set, as it is at first."""
-    take_over, may_ask = master_tables.MasterTables.take_over, asyncio.Event()
+    take_over, may_ask = MasterTables.take_over, asyncio.Event()
     may_ask.set()
 
-    async def gated(tables: master_tables.MasterTables) -> None:
+    async def gated(tables: MasterTables) -> None:
         await may_ask.wait()
         await take_over(tables)
 
-    monkeypatch.setattr(master_tables.MasterTables, "take_over", gated)
+    monkeypatch.setattr(MasterTables, "take_over", gated)
     return may_ask
 
 
@@ -371,9 +372,9 @@ async def test_in_its_place_no_offset_counts_of_a_topic_that_was_made_again_afte
 async def test_a_master_that_has_lost_its_table_of_topics_takes_no_message_from_its_slave(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ask, is_lost, rounds = master_tables.MasterTables._ask, False, 0
+    ask, is_lost, rounds = MasterTables._ask, False, 0
 
-    async def lost(tables: master_tables.MasterTables, code: int, *fields: Any) -> Command:
+    async def lost(tables: MasterTables, code: int, *fields: Any) -> Command:
         nonlocal rounds
         answer = await ask(tables, code, *fields)
         if code == RequestCode.GET_ALL_TOPIC_CONFIG and is_lost:
@@ -383,7 +384,7 @@ async def test_a_master_that_has_lost_its_table_of_topics_takes_no_message_from_
             answer = Command(answer.code, answer.fields, json.dumps(table).encode())
         return answer
 
-    monkeypatch.setattr(master_tables.MasterTables, "_ask", lost)
+    monkeypatch.setattr(MasterTables, "_ask", lost)
     async with pair() as (first, second):
         for queue_id in range(4):
             await first.client.send("bills", b"stays", queue_id=queue_id)
@@ -467,13 +468,13 @@ async def test_a_slave_asks_with_tls_where_its_master_and_its_name_server_want_i
 
 async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The master counts a message as delivered whose copy is not here: without it, it would be lost."""
-    monkeypatch.setattr(master_tables, "_PATIENCE", 0.1)
+    monkeypatch.setattr(slave_side, "_PATIENCE", 0.1)
 
     async def copy_nothing(self: MasterLog, reader: Any, writer: Any, start: int, is_ours: asyncio.Event) -> None:
         is_ours.set()
         await _never()
 
-    monkeypatch.setattr(master_log.MasterLog, "_copy", copy_nothing)
+    monkeypatch.setattr(MasterLog, "_copy", copy_nothing)
     async with pair() as (first, second):
         await first.client.send("bills", queue_id=0)
         await first.commit(0, 1)
@@ -484,7 +485,7 @@ async def test_a_round_that_describes_more_than_the_log_here_is_not_taken_over(m
 
 
 async def test_a_slave_that_does_not_know_the_offsets_yet_guesses_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(master_tables.MasterTables, "run", _never)
+    monkeypatch.setattr(MasterTables, "run", _never)
     files = MemoryFiles()
     first = await Node().start()
     try:
@@ -645,7 +646,7 @@ async def test_another_history_is_refused_with_its_position_and_nothing_is_cut(i
 async def test_a_slave_claims_nothing_that_its_master_has_not_been_compared_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(master_log, "REPORT", 0.01)
+    monkeypatch.setattr(slave_side, "REPORT", 0.01)
     said = list[int]()
 
     class Silent(Scripted):

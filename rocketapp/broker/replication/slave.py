@@ -1,8 +1,15 @@
-"""What a slave asks of its master besides the log: its tables, and how far things are done (Java: SlaveSynchronize).
+"""The slave's side of replication: it copies the log of its master, and takes over its tables.
 
-Topics, groups, request modes, committed offsets, and the progress of delays and timers. Each describes the log of the
-master at one moment: a delayed message counts as delivered because its copy is there. So a round is taken over when the
-log here goes as far as the master's did behind the last answer, and otherwise not at all: another one comes soon.
+The log comes as a stream of bytes (Java: DefaultHAClient). Whole records are appended at their positions, by the store
+and with the dispatch that a master has; a begun one waits in memory. What follows from them is the same here as there.
+Nothing of a log is cut to fit another one. The master sends our last record first. A master whose log ends before ours,
+or has other bytes there, is left with a line, and asked again later.
+
+The tables are those of the log that is copied, taken over while that is copied, from the same master (Java:
+SlaveSynchronize): topics, groups, request modes, committed offsets, and the progress of delays and timers. Each
+describes the log of the master at one moment: a delayed message counts as delivered because its copy is there. So a
+round is taken over when the log here goes as far as the master's did behind the last answer, and otherwise not at all:
+another one comes soon.
 
 A topic that is stored here, is not in the master's table and not in its queues was deleted there, and goes: as far as
 the log had come before that table was asked for. What came later may be of a new topic of that name. Of a topic that
@@ -13,33 +20,148 @@ it is made here with as many queues as have messages.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_tables import RequestModes
+from rocketapp.broker.store.config_files import decode
+from rocketapp.broker.store.store import MessageStore
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import BrokerError, ConnectError, ProtocolError, RocketAppError, StoreError
-from rocketapp.model.event import LoopFailed, Observe
-from rocketapp.tasks import until
+from rocketapp.model.event import FollowsMaster, LeftMaster, LoopFailed, Observe
+from rocketapp.tasks import scope, until
 from rocketapp.transport.pool import Pool
+from rocketapp.transport.stream import split_address
 from rocketapp.wire import fields as read
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.lenient_json import loads
+from rocketapp.wire.replication import HEAD_BYTES, encode_report, read_head
 from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.offsets import OffsetResponse, QueueRequest
 from rocketapp.wire.requests.replication import LOG_ADDRESS, decode_ha_status, decode_log_begin, decode_timer_checkpoint
 
+AGAIN = 5.0
+"""Seconds until a master that was left is connected again (Java: HAClient)."""
+REPORT = 5.0
+"""Seconds after which the end of the log is reported once more (Java: haSendHeartbeatInterval)."""
+_IDLE = 20.0
+"""Seconds of silence after which the master is given up (Java: haHousekeepingInterval)."""
+_DIAL_TIMEOUT = 3.0
 INTERVAL = 10.0
 """Seconds between two rounds."""
 _TIMEOUT = 30.0
 """Seconds that an answer may take: a master holds it back until its slaves have the log that it describes."""
 _PATIENCE = 5.0
 """Seconds within which the log has to arrive that a round describes."""
+
+
+class MasterLog:
+    """Follows one master, again and again, until cancelled."""
+
+    def __init__(self, store: MessageStore, tables: MasterTables, observe: Observe, master: str) -> None:
+        self._store, self._tables, self._observe = store, tables, observe
+        self.master: str = master
+        """Where the master is, host:port; empty while that is not known. Another one ends what is copied from this."""
+
+    def __repr__(self) -> str:
+        return f"<MasterLog of {self.master or 'nobody'} to {self._store.end_position}>"
+
+    async def run(self) -> None:
+        while True:
+            try:
+                reason = await self._follow()
+            except (OSError, RocketAppError) as error:
+                reason = str(error) or type(error).__name__
+            self._observe(LeftMaster(self._tables.master, self._store.end_position, reason))
+            await asyncio.sleep(AGAIN)
+
+    async def _follow(self) -> str:
+        """Copy the log until the connection ends, and say why."""
+        self._tables.master = self.master
+        store, end = self._store, await self._tables.log_end()
+        if store.end_position > end:
+            return f"our log ends at {store.end_position}, its log at {end}: it is of another history"
+        position = await self._first_wanted(end)
+        address = await self._tables.log_address()
+        host, port = split_address(address)
+        async with asyncio.timeout(_DIAL_TIMEOUT):
+            reader, writer = await asyncio.open_connection(host, port)
+        is_ours = asyncio.Event()
+        try:
+            copying = self._copy(reader, writer, position, is_ours)
+            async with scope(copying, self._report(writer, is_ours), self._take_over(address, is_ours)) as parts:
+                done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+                return str(done.pop().result())
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _first_wanted(self, end: int) -> int:
+        """The position that the master is to begin at: that of our last record, 0 for an empty log.
+
+        `end`: of its log. To 0 a master of Apache's answers with its last file: of several ones it is asked for the
+        first record, and goes on behind that.
+        """
+        store, last = self._store, self._store.last_position
+        begin = await self._tables.log_begin()
+        if last > 0 or end < store.log.segment_end(begin):
+            return max(last, 0)
+        first = await self._tables.record_at(begin)
+        if first is None:  # its topic is deleted
+            return store.end_position
+        if last < 0:
+            store.append_copied(begin, first)
+        elif last == begin and first != store.log.read(begin, len(first)):
+            raise ProtocolError("it has another record at 0: it is of another history")
+        return store.end_position
+
+    async def _take_over(self, address: str, is_ours: asyncio.Event) -> None:
+        """Take over the tables as soon as the log is known to be ours."""
+        await is_ours.wait()
+        self._observe(FollowsMaster(self._tables.master, self._store.end_position))
+        await self._tables.run(address)
+
+    async def _copy(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, start: int, is_ours: asyncio.Event
+    ) -> str:
+        """`start`: where the master begins; between there and our end its bytes have to be those that are here."""
+        store = self._store
+        known = store.end_position - start
+        position, begun = start, b""
+        while True:
+            if not known:
+                is_ours.set()
+            writer.write(encode_report(min(position, store.end_position)))
+            try:
+                async with asyncio.timeout(_IDLE):
+                    at, size = read_head(await reader.readexactly(HEAD_BYTES))
+                    block = await reader.readexactly(size)
+            except TimeoutError:
+                return f"it has said nothing for {_IDLE:g} s"
+            except asyncio.IncompleteReadError:
+                return "closed by the master"
+            if at != position and (position > 0 or known):
+                return f"it sends position {at}, and not {position}"
+            begun, position = begun + block, at + size
+            if known and len(begun) >= known:
+                if begun[:known] != store.log.read(start, known):
+                    return f"it has another record at {start}: it is of another history"
+                begun, known = begun[known:], 0
+            if not known:
+                begun = begun[store.append_copied(position - len(begun), begun) :]
+
+    async def _report(self, writer: asyncio.StreamWriter, is_ours: asyncio.Event) -> str:
+        """Say once more where the log ends, as long as the master is the same."""
+        while self.master == self._tables.master:
+            await asyncio.sleep(REPORT)
+            if is_ours.is_set():
+                writer.write(encode_report(self._store.end_position))
+        return f"the master is {self.master} now"
 
 
 class MasterTables:
@@ -119,10 +241,10 @@ class MasterTables:
         core = self._core
         steps: dict[int, Callable[[bytes], None]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._groups,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda body: core.groups.take_over(decode(body)),
             RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._request_modes,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._offsets,
-            RequestCode.GET_ALL_DELAY_OFFSET: lambda body: core.delays.take_over(_table(body)),
+            RequestCode.GET_ALL_DELAY_OFFSET: lambda body: core.delays.take_over(decode(body)),
             RequestCode.GET_TIMER_CHECK_POINT: lambda body: core.timers.take_over(*decode_timer_checkpoint(body)),
         }
         if self._early:
@@ -143,6 +265,7 @@ class MasterTables:
                 self._known[code] = body
             except (ProtocolError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
                 problems.append(f"{RequestCode(code).name}: {type(error).__name__}: {error}")
+        core.save(self._saved)
         topics = RequestCode.GET_ALL_TOPIC_CONFIG
         if answers.get(topics) == self._known.get(topics) is not None:
             gone = [topic for topic in core.unused_topics() if await self._is_deleted(topic)]
@@ -170,10 +293,9 @@ class MasterTables:
             raise ProtocolError(f"{problem}: not taken over yet") from None
 
     def _topics(self, body: bytes) -> None:
-        self._core.topics.take_over(_table(body))
+        self._core.topics.take_over(decode(body))
         for topic in self._early:
             self._make(topic)
-        self._core.save(self._saved)
 
     def _stored(self, records: Sequence[Stored]) -> None:
         """Make the topics that are younger than the table, so that a start in the master's place has them."""
@@ -189,21 +311,17 @@ class MasterTables:
             self._core.topics.put(TopicConfig(topic, queues, queues))
             self._core.save(self._saved)
 
-    def _groups(self, body: bytes) -> None:
-        self._core.groups.take_over(_table(body))
-        self._core.save(self._saved)
-
     def _saved(self, error: StoreError | None) -> None:
         if error is not None:  # then the tables are those of before
             self._known.clear()
 
     def _request_modes(self, body: bytes) -> None:
-        self._modes.load(_table(body))
+        self._modes.load(decode(body))
         self._modes.dirty = True
 
     def _offsets(self, body: bytes) -> None:
         core = self._core
-        core.offsets.load(_table(body) | {"logPosition": self._before})
+        core.offsets.load(decode(body) | {"logPosition": self._before})
         core.offsets.clamp(partial(core.store.offset_before, math.inf))
         core.offsets.dirty = True
         core.halves.forget_below(core.offsets.transactions_progress()[0])
@@ -218,10 +336,3 @@ class MasterTables:
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark or "", self.master)
         return answer
-
-
-def _table(body: bytes) -> dict[str, Any]:
-    value = loads(body)
-    if not isinstance(value, dict):
-        raise ProtocolError("the answer is no table")
-    return value
