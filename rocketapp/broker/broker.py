@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from random import Random
 
@@ -122,9 +122,7 @@ class Broker:
         """The transactions that are open."""
         run = self._flusher.run
         self._indexing = Indexing(core.store, index, self._flusher, observe)
-        self._retention = Retention(
-            store, index, config, clock=clock, observe=observe, run=run, first_waiting=core.first_waiting
-        )
+        self._retention = Retention(store, index, config, clock=clock, observe=observe, run=run)
         self._pulls = PullProcessor(core, loop)
         self._held_pops = PopProcessor(core, self._pops, loop)
         self._clients = ClientProcessor(core, observe)
@@ -259,11 +257,11 @@ class Broker:
         self._core.address = address
         if self.master is not None:  # by the name that clients are told, which slaves are too
             self._core.ha_address = join_address(split_address(address)[0], self.master.port)
-        self._core.store.repair.later = self._mend_later
+        self._core.store.repair.later = lambda steps: self._tasks.start(_in_turns(steps), "broker mends a queue")
         config = self._core.config
         self._every(config.flush_interval, "flush", self._flusher.flush)
         self._every(config.offsets_flush_interval, "offsets", self._save_offsets)
-        self._every(config.clean_interval, "retention", self._retention.clean)
+        self._every(config.clean_interval, "retention", lambda: self._retention.clean(self._core.first_waiting))
         self._every(self._pace.index, "index", self._indexing.save)
         self._every(self._pace.expiry, "expiry", self._expire)
         self._every(self._pace.traffic, "traffic", lambda: self._core.traffic.sample(self._loop.time()))
@@ -343,13 +341,6 @@ class Broker:
                 # The next round tries again.
                 self._observe(LoopFailed(name, f"{type(error).__name__}: {error}"))
 
-    def _mend_later(self, steps: Generator[None]) -> None:
-        async def mend() -> None:
-            with contextlib.closing(steps):
-                await _in_turns(steps)
-
-        self._tasks.start(mend(), "broker mends a queue")
-
     def _expire(self) -> None:
         self._clients.expire()
         self._core.locks.sweep(self._loop.time())
@@ -366,15 +357,12 @@ class Broker:
         saves = self._saving.offsets_to_save()
         if not saves:
             return
-        is_saved = False
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._saving.offsets_not_saved)  # also when the broker stops meanwhile
             # What was handed out counts as done: without its checkpoint it would be lost.
             if await self._flusher.log_first() or self._pops.log.is_durable:
                 await self._flusher.run(lambda: [save() for save in saves])
-                is_saved = True
-        finally:
-            if not is_saved:  # also when the broker stops meanwhile
-                self._saving.offsets_not_saved()
+                undo.pop_all()
 
     async def _save_delivered(self) -> None:
         core = self._core
@@ -440,6 +428,7 @@ class Broker:
         self._answer_held(topic)
 
 
-async def _in_turns(steps: Iterator[None]) -> None:
-    for _ in steps:
-        await asyncio.sleep(0)
+async def _in_turns(steps: Generator[None]) -> None:
+    with contextlib.closing(steps):
+        for _ in steps:
+            await asyncio.sleep(0)

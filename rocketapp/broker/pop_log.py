@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heapify, heappop, heappush
 
 from rocketapp.broker.core import Core
@@ -101,8 +101,10 @@ class ReviveLog:
             is_counted = found.physical < self._counted or found.physical >= store.recovered_end
             if not is_counted and end > (offsets.committed(*place) or 0):
                 offsets.commit(*place, end)
-        elif found is not None:
-            self._ack(*found)
+        elif found is not None and (checkpoint := self.open.get(found[0])) is not None:
+            checkpoint.ack(found[1])
+            if not checkpoint.left():
+                self.close(checkpoint)
 
     def _put(self, checkpoint: PopCheckpoint) -> None:
         """It is in the log. A second one of the same has all acknowledgements of the first."""
@@ -119,14 +121,6 @@ class ReviveLog:
             self._by_due = list(self.open.values())
             heapify(self._by_due)
         self.on_scheduled((checkpoint.due_ms - self._core.now_ms()) / 1000)
-
-    def _ack(self, key: Key, offsets: Iterable[int]) -> None:
-        """Messages are done; a checkpoint without any left is closed."""
-        checkpoint = self.open.get(key)
-        if checkpoint is not None:
-            checkpoint.ack(offsets)
-            if not checkpoint.left():
-                self.close(checkpoint)
 
     def close(self, checkpoint: PopCheckpoint) -> None:
         """Nothing of it, which is open, is awaited any more."""

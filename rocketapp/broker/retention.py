@@ -35,19 +35,10 @@ class Retention:
     """Decides what is old, and removes it. The owner of the timer calls `clean`."""
 
     def __init__(
-        self,
-        store: MessageStore,
-        index: KeyIndex,
-        config: BrokerConfig,
-        *,
-        clock: Clock,
-        observe: Observe,
-        run: Run,
-        first_waiting: Callable[[], float],
+        self, store: MessageStore, index: KeyIndex, config: BrokerConfig, *, clock: Clock, observe: Observe, run: Run
     ) -> None:
-        """`first_waiting`: where the log has the first message that nobody could read yet."""
         self._store, self._index, self._config, self._clock = store, index, config, clock
-        self._observe, self._run, self._first_waiting = observe, run, first_waiting
+        self._observe, self._run = observe, run
         self._hours = _hours(config.delete_when)
         self._doomed: list[tuple[str, ConsumeQueue | None]] = []
         """Files that nothing reads any more, in the order in which they go; and the queue of each."""
@@ -57,12 +48,15 @@ class Retention:
     def __repr__(self) -> str:
         return f"<Retention: the disk is used to {self._used:.0%}>"
 
-    async def clean(self) -> None:
-        """Remove what is old. Raises OSError when a file cannot be removed; the next round goes on with it."""
+    async def clean(self, first_waiting: Callable[[], float]) -> None:
+        """Remove what is old. Raises OSError when a file cannot be removed; the next round goes on with it.
+
+        `first_waiting`: where the log has the first message that nobody could read yet.
+        """
         self._used = await self._run(self._store.files.used)
         self._warn()
         before_ms = self._before_ms()
-        keep_from = self._first_waiting() if 0 < before_ms < math.inf else math.inf
+        keep_from = first_waiting() if 0 < before_ms < math.inf else math.inf
         position = self._store.expired(before_ms, keep_from)
         if position > self._store.begin_position:
             queues = list(self._store.queues.values())

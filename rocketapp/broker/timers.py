@@ -133,7 +133,7 @@ class TimedMessages:
         entry = self._store.entry(TIMER_TOPIC, 0, self._position().first)
         return None if entry is None else entry[0]
 
-    def read(self) -> Iterator[None]:
+    def read(self) -> Generator[None]:
         """Read what the queue has at a start, a part at each step."""
         while not self._queue.catch_up(_MOST_READ):
             yield
@@ -188,7 +188,7 @@ class TimedMessages:
                 self._drop(second)
         self._heap = sorted(self._seconds)
 
-    def close(self) -> Iterator[None]:
+    def close(self) -> Generator[None]:
         """Save everything, for Apache RocketMQ too, a part at each step.
 
         Called when the store is flushed, and before it is closed: nothing is stored meanwhile.

@@ -52,9 +52,7 @@ _TIGHTEST = 3
 _LEVELS: Mapping[str, int] = {
     "OR": 0,
     "AND": 1,
-    "IS": 2,
-    "=": 2,
-    "<>": 2,
+    **dict.fromkeys(("IS", "=", "<>"), 2),
     **dict.fromkeys((*_SIGNS, "NOT", "BETWEEN", "IN", *_TESTS), _TIGHTEST),
 }
 """How tightly words and signs bind that stand behind a part."""

@@ -49,13 +49,12 @@ class ClientProcessor:
         configs = [core.group(data.group) for data in heartbeat.consumers]
         for config in configs:
             core.ensure_retry_topic(config)
-        now = core.monotonic()
+        member = heartbeat.client_id, command.language, command.version, connection.peer, core.monotonic()
         for name in heartbeat.producers:
-            core.producers.put(connection, self._member(connection, command, heartbeat.client_id, now), name)
+            core.producers.put(connection, GroupMember(*member), name)
         for data, config in zip(heartbeat.consumers, configs, strict=True):
-            member = self._member(connection, command, heartbeat.client_id, now)
             before = core.consumers.group(data.group).difference
-            if core.consumers.consumes(connection, member, data) and config.notify_enable:
+            if core.consumers.consumes(connection, GroupMember(*member), data) and config.notify_enable:
                 self._notify(data.group)
             group = core.consumers.group(data.group)
             # In a broadcast group each member gets what it subscribes to.
@@ -121,10 +120,6 @@ class ClientProcessor:
         for channel in dict.fromkeys((*core.consumers.silent_since(long_ago), *core.producers.silent_since(long_ago))):
             channel.abort(f"no heartbeat for {core.config.client_expiry:g} s")
             self.connection_lost(channel)
-
-    @staticmethod
-    def _member(connection: Connection, command: Command, client_id: str, now: float) -> GroupMember:
-        return GroupMember(client_id, command.language, command.version, connection.peer, now)
 
     def _notify(self, name: str) -> None:
         group = self._core.consumers.group(name)

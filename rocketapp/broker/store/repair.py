@@ -31,7 +31,7 @@ class Repair:
         self._log, self._queues = log, queues
         self._hopeless: set[tuple[ConsumeQueue, int]] = set()
         self._under_way: set[ConsumeQueue] = set()
-        self.later: Callable[[Generator[None]], None] | None = None
+        self.later: Callable[[Generator[None]], object] | None = None
         """Takes the steps of a repair in turns of the loop; without it a read takes them all."""
         self.mended: int = 0
         """Entries that were made again."""

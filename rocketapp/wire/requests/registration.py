@@ -16,11 +16,14 @@ from rocketapp.model.route import PERM_READ, PERM_WRITE
 from rocketapp.wire.fields import Header, Int32, java_names
 
 HA_ADDRESS = "haServerAddr"
+_JAVA_NAMES = java_names(
+    broker_name="brokerName", address="brokerAddr", ha_address=HA_ADDRESS, master_address="masterAddr"
+)
 MOST_BODY_BYTES = 4_194_304
 """Of topics that are read: some 20,000 of them."""
 
 
-class BrokerRequest(Header, frozen=True, rename=java_names(broker_name="brokerName", address="brokerAddr")):
+class BrokerRequest(Header, frozen=True, rename=_JAVA_NAMES):
     """Which broker speaks: all three requests begin with it."""
 
     cluster_name: str
@@ -29,11 +32,7 @@ class BrokerRequest(Header, frozen=True, rename=java_names(broker_name="brokerNa
     address: str
 
 
-class Registration(
-    BrokerRequest,
-    frozen=True,
-    rename=java_names(broker_name="brokerName", address="brokerAddr", ha_address=HA_ADDRESS),
-):
+class Registration(BrokerRequest, frozen=True, rename=_JAVA_NAMES):
     """Code 103: where a broker is. The body says which topics it has."""
 
     ha_address: str
@@ -81,7 +80,7 @@ def encode_topics(table: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"filterServerList": [], "topicConfigSerializeWrapper": table})
 
 
-class Registered(Header, frozen=True, rename=java_names(ha_address=HA_ADDRESS, master_address="masterAddr")):
+class Registered(Header, frozen=True, rename=_JAVA_NAMES):
     """Tells a slave where its master is: for the log, and for questions."""
 
     ha_address: str = ""

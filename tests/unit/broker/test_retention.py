@@ -226,12 +226,10 @@ def test_a_crash_at_any_file_call_leaves_a_log_that_begins_later(number: int) ->
 
     index = KeyIndex(disk, clock.now, slots=11, items=100)
     indexing = Indexing(store, index, cast("Flusher", Flushed("disk", in_thread=False)), Events())
-    retention = Retention(
-        store, index, every_hour, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf
-    )
+    retention = Retention(store, index, every_hour, clock=clock, observe=Events(), run=run)
     with contextlib.suppress(Stopped):
         asyncio.run(indexing.save())
-        asyncio.run(retention.clean())
+        asyncio.run(retention.clean(lambda: math.inf))
     for files in (disk.killed(), disk.without_power(Random(number))):
         again = open_store(files, clock=clock)
         first = again.min_offset("T", 0)
@@ -260,16 +258,16 @@ def test_a_topic_that_is_deleted_while_its_files_leave_stops_no_other_ones_and_a
 
     index = KeyIndex(disk, clock.now, slots=11, items=100)
     options = config(reserved_hours=200 / 3600, delete_when=ALWAYS)
-    retention = Retention(store, index, options, clock=clock, observe=Events(), run=run, first_waiting=lambda: math.inf)
+    retention = Retention(store, index, options, clock=clock, observe=Events(), run=run)
     with pytest.raises(OSError, match="busy"):
-        asyncio.run(retention.clean())
+        asyncio.run(retention.clean(lambda: math.inf))
     first = disk.names("commitlog")[0]
     delete_topic(store, "T", disk)
     if is_made_again:
         for number in range(3):
             store.append(record(b"%d" % number))
         store.flush()
-    asyncio.run(retention.clean())
+    asyncio.run(retention.clean(lambda: math.inf))
     assert disk.names("commitlog")[0] > first
     assert disk.names("consumequeue/T/0") == ([f"{0:020d}"] if is_made_again else [])
     store.close()
