@@ -327,7 +327,11 @@ def _like(text: str, value: float | str) -> float:
     if isinstance(value, bool):
         return text.lower() == "true"
     if not isinstance(value, int):
-        return _as_float(text)
+        found = _FLOAT.fullmatch(text)
+        if found is None:
+            raise ValueError(f"{text!r} is not a number")
+        sign, nan, infinity, digits = found.groups()
+        return float(f"{sign}{nan or infinity or digits}")
     if not _WHOLE.fullmatch(text):
         raise ValueError(f"{text!r} is not a whole number")
     bits = 31 if -(2**31) < value < 2**31 else 63
@@ -335,14 +339,6 @@ def _like(text: str, value: float | str) -> float:
     if not -(2**bits) <= number < 2**bits:
         raise ValueError(f"{text} has more than {bits} bits")
     return number
-
-
-def _as_float(text: str) -> float:
-    found = _FLOAT.fullmatch(text)
-    if found is None:
-        raise ValueError(f"{text!r} is not a number")
-    sign, nan, infinity, digits = found.groups()
-    return float(f"{sign}{nan or infinity or digits}")
 
 
 def _key(value: float) -> tuple[object, ...]:

@@ -41,7 +41,10 @@ class SendBackProcessor:
         retry = core.ensure_retry_topic(group)
         if not retry.perm & PERM_WRITE:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{retry.name}] sending message is forbidden")
-        message = self._message_at(request.physical_offset)
+        data = core.store.record_at(request.physical_offset)
+        if data is None:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {request.physical_offset}")
+        message = decode_record(data)
         properties = names.decode(message.raw_properties)
         properties.setdefault(names.RETRY_TOPIC, message.topic)
         properties.setdefault(
@@ -55,12 +58,6 @@ class SendBackProcessor:
             topic, queue_id = core.ensure_topic(dlq_topic(group.name), 1).name, 0
         self._store(connection, message._replace(topic=topic, queue_id=queue_id), properties, level)
         return DONE
-
-    def _message_at(self, physical_offset: int) -> Record:
-        data = self._core.store.record_at(physical_offset)
-        if data is None:
-            raise BrokerError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")
-        return decode_record(data)
 
     @staticmethod
     def _level(command: Command, request: SendBackRequest, group: GroupConfig, message: Record) -> int:

@@ -192,11 +192,8 @@ class ConsumeQueue:
         except FileNotFoundError:
             return 0
         data += bytes(-len(data) % ENTRY_BYTES)
-        found = 0
-        for number, (physical, size, _) in enumerate(ENTRY.iter_unpack(data), 1):
-            if size > 0 and physical < position:
-                found = number
-        return found
+        entries = enumerate(ENTRY.iter_unpack(data), 1)
+        return max((number for number, (physical, size, _) in entries if size > 0 and physical < position), default=0)
 
     def _stored(self, offset: int, count: int) -> bytes:
         """At most this many entries of one file, also behind the end of the queue."""

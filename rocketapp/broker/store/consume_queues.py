@@ -232,11 +232,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
 
         Their files stay.
         """
-        doubtful = self._doubtful
         taken = {
             key: queue
             for key, queue in self.items()
-            if key[0] in below and queue.last_physical < below[key[0]] and queue not in doubtful
+            if key[0] in below and queue.last_physical < below[key[0]] and queue not in self._doubtful
         }
         for key in taken:
             del self[key]
