@@ -69,7 +69,7 @@ class TopicTable(ConfigTable[TopicConfig]):
     def _read(self, saved: Mapping[str, Any]) -> dict[str, TopicConfig]:
         """Without the default topic: the options say what a send may create, not those of when this was written."""
         found, default = super()._read(saved), self.get(DEFAULT_TOPIC)
-        self.dirty = found.pop(DEFAULT_TOPIC, default) != default
+        self.dirty: bool = found.pop(DEFAULT_TOPIC, default) != default
         return found
 
 
