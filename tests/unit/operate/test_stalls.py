@@ -31,6 +31,14 @@ def test_a_queue_whose_messages_are_finished_slowly_moves() -> None:
     assert seconds(stalls, 25.0, position=1000, unfinished=999) == [5.0]
 
 
+def test_a_popped_queue_has_no_position_and_moves_as_well() -> None:
+    stalls = Stalls()
+    for number, expected in enumerate([0.0, 10.0, 0.0, 10.0]):
+        queue = replace(queue_at(None, still=FULL), finished=number // 2)
+        (stall,) = stalls.look(10.0 * number, snapshot_of(queue))
+        assert stall.seconds == expected
+
+
 def test_messages_that_its_broker_passes_over_are_no_progress_of_a_queue() -> None:
     stalls = Stalls()
     for now in range(30):

@@ -69,6 +69,7 @@ async def test_messages_are_handled_once_and_acknowledged_together_and_nothing_i
     snapshot = member.consumer.snapshot()
     (queue,) = [one for one in snapshot.queues if one.queue.topic == "topic"]
     assert (str(queue.queue), queue.unfinished, queue.position) == ("topic@broker-a:all", 0, None)
+    assert queue.finished == 400
     assert await member.stop()
     assert member.events.of(LoopFailed) == []
 
