@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from rocketapp.broker.core import Core
 from rocketapp.broker.delays import delayed
-from rocketapp.broker.groups import GroupConfig
 from rocketapp.errors import BrokerError, ProtocolError
 from rocketapp.model.names import dlq_topic
 from rocketapp.model.route import PERM_WRITE
@@ -51,21 +50,15 @@ class SendBackProcessor:
             names.ORIGIN_MESSAGE_ID, offset_id(message.store_host, message.store_port, message.physical_offset)
         )
         properties[names.WAIT] = "false"
-        level = self._level(command, request, group, message)
+        most = group.most_retries(request.max_reconsume_times, command.version)
+        is_dead = message.reconsume_times >= most or request.delay_level < 0
+        level = 0 if is_dead else request.delay_level or _FIRST_LEVEL + message.reconsume_times
         properties[names.DELAY] = str(level)
         topic, queue_id = retry.name, core.random.randrange(group.retry_queues)
-        if level == 0:
+        if is_dead:
             topic, queue_id = core.ensure_topic(dlq_topic(group.name), 1).name, 0
         self._store(connection, message._replace(topic=topic, queue_id=queue_id), properties, level)
         return DONE
-
-    @staticmethod
-    def _level(command: Command, request: SendBackRequest, group: GroupConfig, message: Record) -> int:
-        """The delay level of the next attempt; 0 means a dead letter."""
-        most = group.most_retries(request.max_reconsume_times, command.version)
-        if message.reconsume_times >= most or request.delay_level < 0:
-            return 0
-        return request.delay_level or _FIRST_LEVEL + message.reconsume_times
 
     def _store(self, connection: Connection, message: Record, properties: dict[str, str], level: int) -> None:
         core = self._core
