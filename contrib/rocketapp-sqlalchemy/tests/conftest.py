@@ -41,8 +41,9 @@ def mariadb() -> Iterator[str]:
 @pytest.fixture(params=DATABASES)
 def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
     if request.param == "sqlite":
-        file = tmp_path / "shop.db"
-        return Urls(f"sqlite:///{file}", f"sqlite+aiosqlite:///{file}")
+        # A writer waits for others: on a busy machine for longer than the usual five seconds.
+        place = f"{tmp_path / 'shop.db'}?timeout=60"
+        return Urls(f"sqlite:///{place}", f"sqlite+aiosqlite:///{place}")
     if request.param == "mariadb":
         url = databases.create_database(request.getfixturevalue("mariadb"))
         return Urls(url, url.replace("+pymysql:", "+asyncmy:", 1))
