@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from deltalake import DeltaTable
@@ -15,33 +15,35 @@ from sink_shop import Order, Watch, lake_plugin, until
 
 from rocketapp import RocketApp, RocketAppError
 from rocketapp.plugin import events
-from tests.peers import toolchain
-from tests.peers.clusters import Apache, Embedded, of_tests
+from tests.peers.clusters import Apache, of_tests
 from tests.peers.loading import Loader
+from tests.peers.pairs import TOPIC, embedded_pair
 
-TOPIC = "orders"
 AWAY = 3.0
 """Seconds that a broker is away."""
 
 
-@pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[list[Any]]:
-    """One broker, which is the name server too."""
-    broker = Embedded(tmp_path / "a")
-    yield [broker]
-    broker.stop()
+class Running(NamedTuple):
+    """Brokers, and the name server that knows them and stays when they go."""
+
+    brokers: list[Any]
+    name_server: str
 
 
 @pytest.fixture
-def apache(tmp_path: Path) -> Iterator[list[Any]]:
-    """Two brokers, and the name server of the first one, which stays when its broker goes."""
-    first = of_tests(tmp_path / "a")
+def embedded(tmp_path: Path) -> Iterator[Running]:
+    with embedded_pair(tmp_path) as pair:
+        yield Running(pair.brokers, pair.name_server)
+
+
+@pytest.fixture
+def apache(tmp_path: Path) -> Iterator[Running]:
+    """One broker; that the queues of others go on without it is shown with two embedded ones."""
+    broker = of_tests(tmp_path / "a")
     try:
-        second = Apache(tmp_path / "b", name_server=first.name_server, broker_name="broker-b", options=toolchain.BRIEF)
-        yield [first, second]
-        second.stop()
+        yield Running([broker], broker.name_server)
     finally:
-        first.stop()
+        broker.stop()
 
 
 async def restarted(broker: Any) -> None:
@@ -68,8 +70,8 @@ async def feed(app: RocketApp, sent: list[int], ended: asyncio.Event) -> None:
 async def test_a_rolling_restart_under_a_sink_loses_and_doubles_nothing(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers = request.getfixturevalue(kind)
-    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", brokers[0].name_server)
+    brokers, name_server = request.getfixturevalue(kind)
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", name_server)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     for broker in brokers:
         loader = Loader(broker.broker_address)
