@@ -15,7 +15,6 @@ from typing import TypeVar
 from pyspark_rocketmq.options import Access, Reach
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import BrokerError, MessageQueue, NoRouteError, RocketAppError, TransportError
-from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest, OffsetResponse, QueueRequest, SearchOffsetRequest
@@ -27,6 +26,8 @@ MASTER = 0
 """The broker id of the member that is written to."""
 _AT_ONCE = 64
 """Most questions about queues in flight on one connection."""
+_DEFAULT_TOPIC = "TBW102"
+"""Brokers that create topics by themselves have it: a new topic gets queues where it has some."""
 _NEW_QUEUES = 4
 """Most queues of a topic that a send creates."""
 _SUCCESS = frozenset({ResponseCode.SUCCESS})
@@ -117,8 +118,7 @@ class Cluster:
         try:
             return self._ask_route(topic)[1]
         except NoRouteError:
-            # Brokers that create topics by themselves have it: a new topic gets queues where it has some.
-            default = self._ask_route(topic, as_of=DEFAULT_TOPIC)[1]
+            default = self._ask_route(topic, as_of=_DEFAULT_TOPIC)[1]
         return [queue for queue in default if queue.queue_id < _NEW_QUEUES]
 
     def max_offsets(self, queues: Iterable[MessageQueue], away: set[str] | None = None) -> dict[MessageQueue, int]:

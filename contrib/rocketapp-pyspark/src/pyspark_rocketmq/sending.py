@@ -15,10 +15,17 @@ from pyspark_rocketmq.packing import Payload
 from pyspark_rocketmq.problems import WriteError
 from pyspark_rocketmq.remoting import Connection
 from rocketapp import NoRouteError, TransportError
-from rocketapp.model.outgoing import SendStatus
+from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
-_STORED = frozenset(status.value for status in SendStatus)
+_STORED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
 """The message is in the store, on disk and elsewhere or not yet."""
 
 
