@@ -371,13 +371,13 @@ class MessageDelivery:
         """Store what has no attempt left as a dead letter, and wait for the turn of a quarantined message."""
         kept = list[Message]()
         for message in messages_of(item):
-            is_dead = await self._is_dead(line, taker, message)
-            if is_dead:
+            if not self._process_queue.holds(message):
+                return  # the end has withdrawn it
+            if await self._is_dead(line, taker, message):
                 self._started_to = max(self._started_to, message.offset)
             else:
                 kept.append(message)
-            # What is not unfinished any more may also have been withdrawn by the end.
-            if self._ended.done() and (not is_dead or self._process_queue.is_unfinished(message.offset)):
+            if self._ended.done() and self._process_queue.holds(message):
                 return  # it rests: the queue's next owner gets it again
         if len(kept) < len(messages_of(item)):
             line.items.popleft()

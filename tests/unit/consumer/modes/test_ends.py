@@ -206,6 +206,28 @@ async def test_a_quarantined_message_that_had_its_turn_and_was_not_called_stays_
     assert called[1:] == [(1, 4)]
 
 
+@pytest.mark.parametrize("batch", [None, 2])
+@in_virtual_time
+async def test_a_dead_letter_without_a_call_that_the_end_withdraws_is_left_in_quarantine(
+    batch: int | None, tmp_path: Path
+) -> None:
+    """No broker has stored it: its next owner would call the handler that ends the process."""
+    journal = journal_with(tmp_path, {f"group {QUEUE}": {0: [1, 1, 1000.0, False]}})
+
+    async def call(message: Message) -> None: ...
+
+    mode = mode_of("concurrent", Handler(subscription(retries=0, batch=batch), call), journal=journal)
+    reported: Any = mode.context.member.observe
+    process_queue, delivery = session_of(mode, "concurrent", message(0), message(1))
+    delivery.end()  # in the same turn of the loop
+    await delivery.drained()
+    await asyncio.sleep(1)
+    await mode.callers.stop()
+    quarantined = list(journal.quarantined("group", QUEUE, 0))
+    journal.close()
+    assert (process_queue.commit_offset, quarantined, reported) == (0, [0], [])
+
+
 @pytest.mark.parametrize("turns", range(6))
 @pytest.mark.parametrize("start_no_more", [False, True])
 @pytest.mark.parametrize("order", ["concurrent", "orderly"])
