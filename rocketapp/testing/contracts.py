@@ -43,6 +43,8 @@ def _by_the_contract() -> Iterator[None]:
 
 _LONGEST_TURN = 0.05
 """Seconds for which a method that blocks the event loop is noticed."""
+_BETWEEN_LOOKS = 0.005
+"""Seconds."""
 _CALLS = 10
 """Of one method. The shortest lease lasts for so many calls of a slow store, more than are made before it is looked
 at."""
@@ -59,13 +61,16 @@ async def _opened(*stores: OffsetStore | IdempotencyStore) -> AsyncIterator[None
 
 
 async def _check_turns(method: str, ask: Callable[[], Awaitable[object]]) -> None:
-    """Of ten calls the best counts: on a busy machine a turn of the loop may be long by chance."""
+    """Of ten calls the best counts: on a busy machine a turn of the loop may be long by chance.
+
+    It sleeps between its looks: whoever runs all the time is what a busy machine suspends.
+    """
     loop, longest = asyncio.get_running_loop(), [math.inf]
     while min(longest) >= _LONGEST_TURN and len(longest) <= _CALLS:
         turn, last = 0.0, loop.time()
         async with scope(_asked(ask)) as (asking,):
             while not asking.done():
-                await asyncio.sleep(0)
+                await asyncio.sleep(_BETWEEN_LOOKS)
                 turn, last = max(turn, loop.time() - last), loop.time()
         await asking
         longest.append(turn)
