@@ -36,6 +36,8 @@ _NEAR = 4096
 """Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
+_MOST_AT_ONCE = 4096
+"""Keys that are put together, which costs less. Until then each takes ten times as much memory."""
 _MOST_TOPICS = 4096
 """Topics whose hash is kept."""
 _POWERS = [pow(31, power, 1 << 32) for power in range(128)]
@@ -286,12 +288,18 @@ class KeyIndex:
                         items.append((hash_of(topic, key), physical, stored_ms))
             end = physical + size
             count += 1
+            if len(items) >= _MOST_AT_ONCE:
+                self._put(items)
+        self._put(items)
+        self.position = end
+        return count
+
+    def _put(self, items: list[tuple[int, int, int]]) -> None:
+        """Move these into the files. The records before the first that is left were taken in."""
         while items:
             self.position = items[0][1]
             file = self._opened[-1] if self._opened and self._opened[-1].room else self._new_file()
             del items[: file.put(items)]
-        self.position = end
-        return count
 
     def saving(self) -> Iterator[Callable[[], None]]:
         """Save what was put until now, in steps that any thread may run. After an OSError none follows."""

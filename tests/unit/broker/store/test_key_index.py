@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import struct
+import tracemalloc
 from random import Random
 
 import pytest
@@ -56,6 +57,19 @@ def test_the_hash_is_java_s(topic: str, key: str) -> None:
 def test_the_hash_of_a_key_of_any_length_is_java_s(length: int) -> None:
     key = "key-" * 250
     assert KeyHash().of("T", key[:length].encode()) == abs(string_hash(f"T#{key[:length]}"))
+
+
+def test_many_keys_of_many_records_are_not_in_memory_twice() -> None:
+    index, keys = index_of(MemoryFiles(), items=1 << 20), " ".join(map(str, range(1000)))
+    records = (stored(number, keys) for number in range(100))
+    tracemalloc.start()
+    try:
+        index.follow(records)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert index.unsaved == 100_100
+    assert peak < 5_000_000
 
 
 def test_a_file_is_what_apache_writes() -> None:
@@ -120,6 +134,18 @@ def test_what_was_rolled_back_has_no_key() -> None:
     take(index, [stored(1, "a", sys_flag=TRANSACTION_ROLLBACK)])
     assert numbers(index, "a") == []
     assert index.position == 200
+
+
+def test_a_time_that_a_file_cannot_say_is_said_as_that_of_its_first_record() -> None:
+    files = MemoryFiles()
+    index, first_ms = index_of(files), int(NOW * 1000)
+    for number, after_ms in enumerate((0, -5000, 5000, 1000 << 31)):
+        take(index, [stored(number)._replace(stored_ms=first_ms + after_ms)])
+    save(index)
+    data = read_whole(files, f"index/{files.names('index')[0]}")
+    assert data is not None
+    seconds = [struct.unpack_from(">iqii", data, 40 + 7 * 4 + item * 20)[2] for item in range(1, 5)]
+    assert seconds == [0, 0, 5, 0]
 
 
 def test_files_that_lead_below_the_log_go_and_the_newest_stays() -> None:
