@@ -29,5 +29,5 @@ async def test_a_table_that_refuses_the_row_of_a_queue_is_an_error_with_its_word
     with engine.begin() as connection:
         refuse = "BEFORE INSERT ON rocketapp_offsets BEGIN SELECT RAISE(ABORT, 'no tenant'); END"
         connection.execute(text(f"CREATE TRIGGER refusing {refuse}"))
-    with pytest.raises(RocketAppError, match="cannot add a row for orders@broker-a:0: .*no tenant"):
+    with pytest.raises(RocketAppError, match=r"cannot add a row for orders@broker-a:0: .*no tenant"):
         await offsets.take("shop", MessageQueue("orders", "broker-a", 0))
