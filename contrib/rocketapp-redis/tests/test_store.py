@@ -88,13 +88,23 @@ async def test_a_release_that_comes_late_does_not_undo_done(store: RedisStore) -
     assert await store.claim([OTHERS], lease=30) == [DONE]
 
 
-async def test_scripts_are_loaded_again_when_redis_has_lost_them(store: RedisStore, shared_server: Any) -> None:
+async def test_a_redis_that_has_lost_its_scripts_answers(store: RedisStore, shared_server: Any) -> None:
     await store.claim([MINE], lease=30)
     redis = Redis.from_url(shared_server.url)
     await redis.script_flush()
     await redis.aclose()
     (answer,) = await store.claim([OTHERS], lease=30)
     assert answer.state is MarkState.RUNNING
+
+
+async def test_a_caller_that_is_cancelled_keeps_no_other_one_waiting(store: RedisStore) -> None:
+    gone = asyncio.ensure_future(store.claim([MINE], lease=30))
+    await asyncio.sleep(0)
+    gone.cancel()
+    async with asyncio.timeout(30):
+        (answer,) = await store.claim([OTHERS], lease=30)
+    assert gone.cancelled()
+    assert (answer.state, answer.holder) == (MarkState.RUNNING, "mine")
 
 
 async def test_a_key_that_another_program_uses_is_an_error_of_its_own(
