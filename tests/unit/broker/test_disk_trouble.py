@@ -170,6 +170,22 @@ async def test_offsets_that_could_not_be_saved_are_saved_later() -> None:
 
 
 @in_virtual_time
+async def test_offsets_that_are_saved_are_not_saved_again() -> None:
+    disk, written = Disk(), list[str]()
+    async with running(disk) as broker:  # type: ignore[arg-type]
+        client = await broker.client()
+        await client.send("orders")
+        commit = CommitRequest("billing", "orders", 0, 1)
+        disk.on_call = lambda number, name, path: written.append(path) if path == CONSUMER_OFFSETS else None
+        await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, commit.to_fields())
+        await asyncio.sleep(12)
+        assert written
+        written.clear()
+        await asyncio.sleep(60)
+        assert not written
+
+
+@in_virtual_time
 async def test_delayed_messages_wait_for_a_disk_that_has_room_again() -> None:
     files = FullDisk()
     async with running(files) as broker:

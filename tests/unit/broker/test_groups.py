@@ -17,13 +17,13 @@ def test_a_new_group_has_the_defaults() -> None:
 def test_what_this_broker_does_not_know_is_kept() -> None:
     groups, again = GroupTable(), GroupTable()
     groups.put(
-        GroupConfig.from_json({"groupName": "billing", "retryMaxTimes": 3, "attributes": {"a": "b"}, "future": 1})
+        GroupConfig.from_json({"groupName": "billing", "retryMaxTimes": 3, "attributes": {"a": "b"}, "members": 2})
     )
     again.load(groups.to_json())
     config = again.get("billing")
     assert config is not None
     assert config.retry_max_times == 3
-    assert config.members["future"] == 1
+    assert config.members["members"] == 2
     assert again.to_json() == groups.to_json()
 
 
@@ -59,6 +59,14 @@ def test_a_table_that_cannot_be_taken_over_leaves_what_is_there() -> None:
     with pytest.raises(ValueError, match="groupName"):
         groups.take_over({"subscriptionGroupTable": {"stock": {"groupName": "stock"}, "broken": {}}})
     assert groups.by_name == before
+
+
+def test_a_table_that_is_taken_over_is_written_also_for_what_only_apache_uses_of_it() -> None:
+    groups = GroupTable()
+    groups.load(groups.to_json())
+    assert not groups.dirty
+    groups.take_over({**groups.to_json(), "forbiddenTable": {"billing": {"orders": 1}}})
+    assert groups.dirty
 
 
 def test_what_apache_forbids_a_group_stays_in_the_file() -> None:

@@ -84,12 +84,15 @@ def test_a_deleted_topic_or_group_takes_its_offsets_along() -> None:
         for topic in ("orders", "stock"):
             offsets.commit(group, topic, 0, 1)
             offsets.pulled(group, topic, 0, 2)
+            offsets.reset(group, topic, 0, 3)
     offsets.delete(topic="orders")
     offsets.delete(group="shipping")
     assert offsets.topics_of("billing") == {"stock"}
     assert offsets.groups_of("stock") == {"billing"}
     assert offsets.pulled_to("billing", "orders", 0) is None
     assert offsets.pulled_to("billing", "stock", 0) == 2
+    assert [offsets.take_reset("billing", topic, 0) for topic in ("orders", "stock")] == [None, 3]
+    assert offsets.take_reset("shipping", "stock", 0) is None
     assert offsets.dirty
 
 

@@ -12,7 +12,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.offsets import CommitRequest
 from rocketapp.wire.requests.pop import PopRequest, encode_acks
 from tests.unit.broker.asking import Client, running
-from tests.unit.broker.test_pop import member, popped
+from tests.unit.broker.test_pop import member, popped, texts
 from tests.unit.broker.test_retention import KEPT, OPTIONS, fill
 from tests.unit.scripted import in_virtual_time
 
@@ -107,3 +107,18 @@ def test_an_answer_that_waits_until_its_group_is_written_is_no_larger_than_other
                 assert "bytes, limit 100: ask for less at once" in (looked.remark or "")
 
     story()
+
+
+@in_virtual_time
+async def test_in_order_a_pop_that_waits_is_answered_when_the_first_of_the_hidden_queues_is_free() -> None:
+    async with running() as broker:
+        one = await member(broker)
+        for queue_id in range(2):
+            await one.client.send("orders", b"%d" % queue_id, queue_id=queue_id)
+        for hidden in await one.pop(order=True):
+            await one.hide(hidden, 20.0 if hidden.message.queue_id else 40.0)
+        waiting = one.ask(order=True, poll=60.0)
+        await asyncio.sleep(19.9)
+        assert not waiting.done()
+        await asyncio.sleep(0.2)
+        assert texts(popped(waiting.result())) == ["1"]

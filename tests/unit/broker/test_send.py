@@ -12,7 +12,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire import properties
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.command import Command
+from rocketapp.wire.command import BINARY, JSON, Command
 from rocketapp.wire.frame import encode
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.requests.locks import LockBody
@@ -259,6 +259,18 @@ async def test_the_sends_of_one_read_are_one_write_and_each_has_its_own_answer()
         assert {message.offset_message_id for message in await client.messages("orders", queue_id=1)} == {
             one.message_id for one in stored if one.queue_id
         }
+
+
+@pytest.mark.parametrize("serializer", [JSON, BINARY])
+@in_virtual_time
+async def test_a_send_is_answered_in_the_form_of_its_header(serializer: int) -> None:
+    async with running() as broker:
+        client = await broker.client()
+        fields = SendRequest("makers", "orders", queue_id=0).to_fields()
+        request = Command(RequestCode.SEND_MESSAGE_V2, fields, b"x", serializer=serializer)
+        answer = await client.connection.start_request(request, timeout=3.0)
+        assert (answer.code, answer.serializer) == (ResponseCode.SUCCESS, serializer)
+        assert SendResponse.from_fields(answer.fields).queue_offset == 0
 
 
 @in_virtual_time

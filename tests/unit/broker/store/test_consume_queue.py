@@ -142,6 +142,18 @@ def test_entries_of_deleted_segments_are_kept_as_numbers() -> None:
     assert again.max_offset == 12
 
 
+def test_an_entry_whose_size_did_not_reach_the_disk_is_behind_the_end() -> None:
+    files = MemoryFiles()
+    queue = queue_of(files)
+    put(queue, 3)
+    queue.write()
+    queue.replace(2, 200, 0, 0)
+    again = queue_of(files)
+    assert again.open()
+    again.keep_below(1 << 40)
+    assert (again.max_offset, again.last_physical) == (2, 100)
+
+
 def test_what_the_disk_refuses_stays_in_memory() -> None:
     disk = Disk()
     queue = queue_of(disk)

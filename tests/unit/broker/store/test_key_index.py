@@ -243,6 +243,22 @@ def test_a_call_that_fails_once_costs_no_key_also_when_the_power_goes_later(fail
     assert set(numbers(again, "all")) == set(range(30))
 
 
+def test_what_was_taken_in_before_a_file_could_not_be_made_is_not_taken_in_again() -> None:
+    def full(number: int, name: str, path: str) -> None:
+        if name == "create" and len(disk.names("index")) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    disk = disk_of(MemoryFiles())
+    disk.on_call = full
+    index = index_of(disk)
+    with pytest.raises(OSError, match="space"):
+        take(index, [stored(number, "all") for number in range(6)])
+    disk.on_call = None
+    assert index.position == 400  # of the record with one key in the full file, and none in the next one
+    take(index, [stored(number, "all") for number in range(4, 6)])
+    assert numbers(index, "all") == [5, 4, 3, 2, 1, 0]
+
+
 def test_a_file_that_is_not_saved_stays_although_the_log_begins_behind_it() -> None:
     index = index_of(MemoryFiles())
     take(index, [stored(number) for number in range(20)])
