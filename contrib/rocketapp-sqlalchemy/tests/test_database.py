@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -228,6 +229,21 @@ def test_of_a_batch_only_the_message_fails_whose_key_function_raised(database: D
     assert (given, stored(engine), marked(engine)) == (["1", "3"], [1, 3], 2)
 
 
+def test_of_copies_in_a_batch_the_first_is_handed_over(database: Database) -> None:
+    app = RocketApp("shop", plugins=[database])
+    handed: list[str] = []
+
+    @app.subscribe("orders", batch=10, idempotent=database.once_by(lambda message: message.properties["order"]))
+    def take(messages: list[Message], session: Session) -> None:
+        handed.extend(message.text() for message in messages)
+
+    with TestApp(app) as t:
+        for body in ("first", "second"):
+            t.publish("orders", body, properties={"order": "17"}, order_key="17")
+        t.settle()
+    assert handed == ["first"]
+
+
 def test_a_handler_without_an_engine_of_its_kind_is_refused_at_start(engine: Engine) -> None:
     database = Database(engine)
     effects.create(engine)
@@ -366,6 +382,28 @@ def test_what_a_handler_writes_in_a_transaction_of_its_own_is_refused(
         t.settle()
         assert "session.begin_nested()" in t.dead[0].reason
     assert stored(engine) == []
+
+
+def test_a_handler_that_commits_itself_commits_its_mark_too(database: Database, engine: Engine) -> None:
+    app = RocketApp("shop", plugins=[database])
+
+    @app.subscribe("orders", idempotent=database.once_by(by_body), retries=0)
+    def take(message: Message, session: Session) -> None:
+        session.execute(insert(effects).values(number=1))
+        session.commit()
+
+    with TestApp(app) as t:
+        t.publish_many("orders", ["1", "1"])
+        t.settle()
+        assert not t.dead
+    assert (stored(engine), marked(engine)) == ([1], 1)
+
+
+async def test_work_beside_handlers_is_done_in_a_thread_where_an_engine_is_for_that(
+    engine: Engine, async_engine: AsyncEngine
+) -> None:
+    worked_in = await Database(async_engine, engine).run(lambda _: threading.current_thread())
+    assert worked_in is not threading.main_thread()
 
 
 def test_what_may_fail_has_a_savepoint(database: Database, engine: Engine) -> None:

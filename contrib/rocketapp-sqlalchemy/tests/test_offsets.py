@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine
-from sqlalchemy.ext.asyncio import AsyncEngine
+from pathlib import Path
 
+import pytest
+from sqlalchemy import Engine, create_engine, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import NullPool
+
+from rocketapp import MessageQueue, RocketAppError
 from rocketapp.testing import check_offset_store
 from rocketapp_sqlalchemy import Database, Offsets
 
@@ -15,3 +20,14 @@ async def test_the_store_keeps_its_promises(engine: Engine) -> None:
 
 async def test_the_store_keeps_its_promises_with_an_async_engine(async_engine: AsyncEngine) -> None:
     await check_offset_store(lambda: Offsets(Database(async_engine)))
+
+
+async def test_a_table_that_refuses_the_row_of_a_queue_is_an_error_with_its_words(tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path / 'shop.db'}", poolclass=NullPool)
+    offsets = Offsets(Database(engine))
+    await offsets.open()
+    with engine.begin() as connection:
+        refuse = "BEFORE INSERT ON rocketapp_offsets BEGIN SELECT RAISE(ABORT, 'no tenant'); END"
+        connection.execute(text(f"CREATE TRIGGER refusing {refuse}"))
+    with pytest.raises(RocketAppError, match=r"cannot add a row for orders@broker-a:0: .*no tenant"):
+        await offsets.take("shop", MessageQueue("orders", "broker-a", 0))

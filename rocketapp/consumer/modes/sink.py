@@ -205,6 +205,10 @@ class SinkMode(Mode):
         """The delivery of a new session."""
         return WriterDelivery(process_queue, self)
 
+    def why_it_waits(self, process_queue: ProcessQueue[Any], stood_still: float) -> str:
+        """Nothing: a writer says itself what it waits for, and what it has taken waits for no call."""
+        return ""
+
 
 def decode_wanted(
     handler: Handler, member: Member, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int

@@ -101,6 +101,16 @@ async def test_a_topic_is_shown_with_its_queues_and_groups() -> None:
 
 
 @in_virtual_time
+async def test_of_a_topic_only_its_own_brokers_are_asked() -> None:
+    async with stage() as on:
+        await create_topic(on.cluster, "orders", queues=2)
+        other = await ScriptedServer(on.broker.network, "10.0.0.9:10911").start()
+        on.cluster.masters["broker-b"] = other.address
+        assert list((await show_topic(on.cluster, "orders")).configs) == ["broker-a"]
+        assert other.asked == []
+
+
+@in_virtual_time
 async def test_a_group_is_shown_with_members_and_lag() -> None:
     async with stage() as on:
         await create_topic(on.cluster, "orders", queues=2)

@@ -210,18 +210,18 @@ def _is_of(database: Database, subscription: Subscription) -> bool:
     return isinstance(subscription.idempotent, InDatabase) and subscription.idempotent.database is database
 
 
-def _running(kind: type[Any]) -> Any:
+def _running() -> Any:
     """The session of this call. Raises RocketAppError where there is none, as in a function at the start."""
     session = current.get()
-    if not isinstance(session, kind):
+    if session is None:
         raise RocketAppError("a transaction is missing: say idempotent=database.once on this handler")
     return session
 
 
 _PROVIDED: Mapping[type[Any], Callable[[], Any]] = {
-    Session: lambda: _running(Session),
-    AsyncSession: lambda: _running(AsyncSession),
-    Connection: lambda: _running(Session).connection(),
-    AsyncConnection: lambda: _running(AsyncSession).connection(),
+    Session: _running,
+    AsyncSession: _running,
+    Connection: lambda: _running().connection(),
+    AsyncConnection: lambda: _running().connection(),
 }
 _FOR_SYNC, _FOR_ASYNC = (Session, Connection), (AsyncSession, AsyncConnection)

@@ -7,14 +7,13 @@ found by a hash, because some databases take `orders` and `Orders` for one name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 
 from sqlalchemy import Connection, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from rocketapp import MessageQueue
+from rocketapp import MessageQueue, RocketAppError
 from rocketapp.plugin import OffsetStore, Taken, hookimpl
 from rocketapp_sqlalchemy.database import Database
 from rocketapp_sqlalchemy.tables import offsets
@@ -40,13 +39,18 @@ class Offsets:
         """The engines are the user's."""
 
     async def take(self, group: str, queue: MessageQueue) -> Taken:
-        while True:
-            taken: Taken | None = await self._database.run(partial(_take, group, queue))
-            if taken is not None:
-                return taken
+        take, refusal = partial(_take, group, queue), None
+        taken: Taken | None = await self._database.run(take)
+        if taken is None:
             # In a transaction of its own: two that look and then write would wait for each other.
-            with suppress(IntegrityError):  # another process was first
+            try:
                 await self._database.run(partial(_add, group, queue, None))
+            except IntegrityError as error:  # another process was first, or the table refuses such a row
+                refusal = error
+            taken = await self._database.run(take)
+        if taken is None:
+            raise RocketAppError(f"{self!r} cannot add a row for {queue}: {refusal}") from refusal
+        return taken
 
     async def read(self, group: str, queue: MessageQueue) -> int | None:
         statement = select(offsets.c.committed).where(offsets.c.key == _key(group, queue))

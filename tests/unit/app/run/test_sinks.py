@@ -316,46 +316,6 @@ async def test_records_that_are_not_decoded_are_done_as_they_were_taken(tags: st
         assert await lifecycle.stop(asyncio.Event())
 
 
-class Unmoved(RecordsSink):
-    """Takes records, and acknowledges nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken = 0
-
-    @hookimpl
-    def sink(self, subscription: Subscription) -> Sink | None:  # type: ignore[override]
-        size = self._sizes.get(subscription.topic)
-        return None if size is None else Sink(new_writer=lambda session: Kept(self, session), records=True)
-
-
-class Kept(Records):
-    def take(self, records: Sequence[StoredRecords]) -> None:
-        assert isinstance(self.sink, Unmoved)
-        self.sink.taken += 1
-        self.sink.changed.set()
-
-
-async def test_records_that_stay_long_do_not_end_what_is_said_of_other_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.consumer.watch.figures.CALL_PATIENCE", 0.0)
-    monkeypatch.setattr("rocketapp.consumer.watch.figures._INTERVAL", 0.01)
-    async with cluster() as run:
-        sink = Unmoved()
-        app = sinking(sink, 1)
-
-        @app.subscribe("other", start="first")
-        async def other(message: Message) -> None: ...
-
-        lifecycle = run(app)
-        await lifecycle.start()
-        await publish(lifecycle, "a")
-        await sink.until(lambda: sink.taken > 0)
-        await app.publish("other", "b")
-        await sink.until(lambda: any(isinstance(one, events.Handled) and one.topic == "other" for one in sink.events))
-        assert not [one for one in sink.events if isinstance(one, events.LoopFailed)]
-        assert await lifecycle.stop(asyncio.Event())
-
-
 def leases(lifecycle: Lifecycle) -> list[str]:
     (group,) = lifecycle.snapshot().groups
     return [queue.lease for queue in group.queues if queue.queue.topic == "rows"]

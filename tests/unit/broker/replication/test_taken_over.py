@@ -67,6 +67,7 @@ async def test_what_a_slave_could_not_write_is_taken_over_again_when_there_is_ro
         await eventually(lambda: files.asked > 1)
         files.is_full = False
         await eventually_async(lambda: retries(second), {"billing": 3})
+        assert files.asked > 1
     finally:
         await second.stop()
         await first.stop()

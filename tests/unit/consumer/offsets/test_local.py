@@ -80,6 +80,7 @@ def test_a_queue_is_known_again_by_what_is_written_beside_its_offset(marks: dict
 def test_a_file_of_the_version_before_is_read() -> None:
     row = {"topic": ONE.topic, "broker": ONE.broker_name, "queue": ONE.queue_id, "offset": 5}
     assert decode(json.dumps({"version": 1, "offsets": [row]}).encode()) == ({ONE: 5}, {})
+    assert json.loads(encode({ONE: 5}, {})) == {"version": 2, "offsets": [row]}, "a row without a landmark is as before"
 
 
 @cases(
@@ -96,6 +97,8 @@ def test_a_file_of_the_version_before_is_read() -> None:
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0}]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 0, "offset": 9223372036854775808}]}',
         b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": 2147483648, "offset": 5}]}',
+        b'{"version": 1, "offsets": [{"topic": "t", "broker": "b", "queue": -1, "offset": 5}]}',
+        b'{"version": 2, "offsets": [], "more": ' + b"[" * 100_000,
         encode({ONE: 5}, {})[:-10],
     ],
 )

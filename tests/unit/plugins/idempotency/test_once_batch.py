@@ -84,6 +84,30 @@ async def test_a_failing_rest_does_not_drag_along_what_was_done() -> None:
 
 
 @in_virtual_time
+async def test_a_rest_that_is_cancelled_stays_cancelled_beside_what_was_done() -> None:
+    taken = Taken(5.0)
+    async with opened(taken.app) as call:
+        await call(batch("A"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1.0):
+                await call(batch("A", "B"))
+        assert await call(batch("B")) is None
+    assert taken == [[b"A"], [b"B"], [b"B"]]
+
+
+@in_virtual_time
+async def test_a_handler_may_empty_the_list_that_it_gets() -> None:
+    taken = Taken()
+    async with opened(taken.app) as call:
+        taken.answer = lambda messages: messages.clear()
+        assert await call(batch("A", "B")) is None
+        messages = batch("A", "B")
+        outcomes = await call(messages)
+        assert [type(outcomes[one]) for one in messages] == [Skip] * 2
+    assert taken == [[b"A", b"B"]]
+
+
+@in_virtual_time
 async def test_single_outcomes_decide_for_single_messages() -> None:
     taken = Taken()
     async with opened(taken.app) as call:
