@@ -44,6 +44,16 @@ def test_an_untouched_queue_commits_where_it_began() -> None:
     assert process_queue(7).commit_offset == 7
 
 
+def test_the_next_session_goes_on_counting_where_the_one_before_was_committed() -> None:
+    first = process_queue(10)
+    first.put(items(10, 11, 12))
+    first.finish(Item(10))
+    following = process_queue(first.commit_offset)
+    assert (first.finished, following.finished) == (11, 11)
+    following.advance(20)
+    assert following.finished == 11, "what its broker passes over is not finished"
+
+
 def test_the_same_messages_pulled_again_are_ignored_whether_finished_or_not() -> None:
     queue = process_queue()
     assert list(queue.put(items(0, 1, 2))) == items(0, 1, 2)
