@@ -14,14 +14,14 @@ from rocketapp.wire.command import Command
 from rocketapp.wire.refusals import are_keys_refused
 
 
-class Header(Protocol):
+class RequestHeader(Protocol):
     """What a request says in its fields."""
 
     def to_fields(self) -> dict[str, str]: ...
 
 
 async def ask(
-    connection: Connection, code: RequestCode, timeout: float, header: Header | None = None, *, body: bytes = b""
+    connection: Connection, code: RequestCode, timeout: float, header: RequestHeader | None = None, *, body: bytes = b""
 ) -> Command:
     """The successful response. Raises BrokerError, RequestTimeoutError or ConnectionLostError."""
     fields = header.to_fields() if header is not None else {} if body else None
@@ -31,13 +31,15 @@ async def ask(
     return response
 
 
-async def answer_to(connection: Connection, code: RequestCode, timeout: float, header: Header | None = None) -> bytes:
+async def answer_to(
+    connection: Connection, code: RequestCode, timeout: float, header: RequestHeader | None = None
+) -> bytes:
     """The body of the successful response."""
     return (await ask(connection, code, timeout, header)).body
 
 
 async def ask_unless(
-    absent: ResponseCode, connection: Connection, code: RequestCode, timeout: float, header: Header
+    absent: ResponseCode, connection: Connection, code: RequestCode, timeout: float, header: RequestHeader
 ) -> Command | None:
     """The successful response; None for the code that means: what was asked for is not here."""
     try:
