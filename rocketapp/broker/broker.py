@@ -159,6 +159,7 @@ class Broker:
         saving = self._saving = Saving(files, store, config, clock=clock, observe=observe)
         is_sync = config.flush == "sync" or config.role == "sync_master"
         self._flusher = Flusher(store, saving, observe=observe, is_sync=is_sync, in_thread=in_thread)
+        store.placed = saving.topics.placed
         locks = LockTable(config.lock_expiry)
         lock_file = LockFile(files, locks, clock=clock, monotonic=monotonic, observe=observe, in_thread=in_thread)
         self._lock_file = lock_file

@@ -54,7 +54,8 @@ def read_held_back(store: MessageStore, topic: str, queue_id: int, offset: int, 
     record = restored(waiting)
     if record is None:
         observe(RecordDamaged(topic, queue_id, offset, waiting.physical_offset))
-    return record
+        return None
+    return store.placed(record)
 
 
 def restored(record: Record) -> Record | None:

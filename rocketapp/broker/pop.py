@@ -159,6 +159,9 @@ class Pops:
     def _free_queues(self, request: PopRequest, now_ms: int) -> tuple[list[Place], int]:
         """Those to look at whose messages are not hidden, in order; and when the first of the others is free, or 0."""
         queues = self._queues(request)
+        for place in queues:
+            if self._core.offsets.take_reset(*place) is not None:  # which is committed already
+                self._order.reset(place)
         free = [self._order.free_ms(place, request.attempt_id) if request.order else 0 for place in queues]
         found = [place for place, free_ms in zip(queues, free, strict=True) if free_ms <= now_ms]
         return found, min((free_ms for free_ms in free if free_ms > now_ms), default=0)
@@ -199,8 +202,6 @@ class Pops:
     def _position(self, request: PopRequest, place: Place) -> int:
         """Where the group goes on in this queue."""
         offsets, store, (_, topic, queue_id) = self._core.offsets, self._core.store, place
-        if offsets.take_reset(*place) is not None:  # which is committed already
-            self._order.reset(place)
         committed = offsets.committed(*place)
         if committed is not None:
             return committed

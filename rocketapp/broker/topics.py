@@ -26,6 +26,7 @@ from rocketapp.model.names import (
     is_retry_topic,
 )
 from rocketapp.model.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+from rocketapp.wire.layout import Record
 from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.replies import reply_topic
 
@@ -51,6 +52,13 @@ class TopicTable(ConfigTable[TopicConfig]):
     def is_system(self, topic: str) -> bool:
         """Whether this is a system topic, which administrators may neither create nor delete."""
         return topic in self.system_names or topic.startswith(_SYSTEM_PREFIX)
+
+    def placed(self, record: Record) -> Record:
+        """A record in a queue that is read: what has waited may be for one that its topic had then."""
+        config = self.get(record.topic)
+        if config is None or not 0 < config.read_queues <= record.queue_id:
+            return record
+        return record._replace(queue_id=record.queue_id % config.read_queues)
 
     def inherited(self, topic: str, default_topic: str, queues: int) -> TopicConfig | None:
         """The configuration of a topic that a send creates; None if the default topic does not allow it."""

@@ -78,6 +78,8 @@ class MessageStore:
         """The position of the last record, -1 without one."""
         self.last_ms: int = 0 if last is None else last.stored_ms
         """When the last record was stored, in milliseconds since 1970; 0 without one."""
+        self.placed: Callable[[Record], Record] = lambda record: record
+        """What is stored of a record that has waited, in a queue that there is; the owner of topics replaces it."""
         self.followers: list[Follow] = [self.queues.follow]
         """Who follows the log from now on. They are quick and must not raise. The queues are the first."""
         self._deleting: set[str] = set()

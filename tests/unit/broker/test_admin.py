@@ -30,6 +30,7 @@ from rocketapp.wire.requests.statistics import (
     decode_topic_stats,
 )
 from tests.unit.broker.asking import Client, running
+from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import in_virtual_time
 from tests.unit.wire.other_half import decode_kv_table
 
@@ -94,6 +95,21 @@ async def test_a_queue_is_not_taken_away_with_what_a_group_has_yet_to_read() -> 
         assert answer.remark.startswith("queue 3 of topic orders holds messages that group shipping has not read")
         await client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, CommitRequest("shipping", "orders", 3, 1).to_fields())
         assert await update(client, TopicConfig("orders", 2, 2)) == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_what_waited_for_a_queue_that_was_taken_away_comes_in_one_that_is_left() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await update(client, TopicConfig("orders", 4, 4))
+        await client.send("orders", b"level", "DELAY\x013\x02", queue_id=3)
+        await client.send("orders", b"timer", "TIMER_DELAY_SEC\x0130\x02", queue_id=3)
+        sent = await half(client)
+        assert await update(client, TopicConfig("orders", 2, 2)) == ResponseCode.SUCCESS
+        assert await end(client, sent, COMMIT) == ResponseCode.SUCCESS
+        await asyncio.sleep(40)
+        bodies = [[message.body for message in await client.messages("orders", queue_id=each)] for each in range(2)]
+        assert bodies == [[b"hello"], [b"level", b"timer"]]
 
 
 @in_virtual_time

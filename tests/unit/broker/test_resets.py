@@ -79,6 +79,22 @@ async def test_every_queue_is_set_to_a_time_or_to_its_end() -> None:
 
 
 @in_virtual_time
+async def test_a_queue_that_is_popped_in_order_is_moved_at_once_though_its_messages_are_hidden() -> None:
+    async with running() as broker:
+        client = await broker.client()
+        member = Member(client)
+        for body in (b"a", b"b", b"c"):
+            await client.send("orders", body, queue_id=0)
+        (before, *_) = await member.pop(order=True)
+        held, began = member.ask(order=True, poll=60.0), broker.loop.time()
+        await reset(client, queue_id=0, offset=1)
+        assert texts(popped(await held)) == ["b", "c"]
+        assert broker.loop.time() - began < 1
+        await member.ack(before)
+        assert await committed(client) == 1
+
+
+@in_virtual_time
 async def test_held_pops_of_the_group_look_at_once_where_it_was_moved_to() -> None:
     async with running() as broker:
         client = await broker.client()
