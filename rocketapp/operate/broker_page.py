@@ -21,8 +21,19 @@ from rocketapp.broker.facts import BrokerState
 from rocketapp.clock import SystemClock
 from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.numbers import END_MS
-from rocketapp.operate.broker_desk import BrokerDesk, GroupLine, stored_in
-from rocketapp.operate.parts import END, Columns, button, counted, duration, head, shown, small_page, table, time_of
+from rocketapp.operate.broker_console import BrokerConsole, GroupLine, stored_in
+from rocketapp.operate.html_parts import (
+    END,
+    Columns,
+    button,
+    counted,
+    duration,
+    head,
+    shown,
+    small_page,
+    table,
+    time_of,
+)
 from rocketapp.wire.record import Message, decode_records
 
 Query = Mapping[str, str]
@@ -38,9 +49,9 @@ _log = logging.getLogger("rocketapp.http")
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def page(path: str, desk: BrokerDesk, query: Query) -> str:
+def page(path: str, console: BrokerConsole, query: Query) -> str:
     """The page at one of the paths in `PAGES`."""
-    state, at = desk.state(), SystemClock().now()
+    state, at = console.state(), SystemClock().now()
     about = [
         f"{shown(state.address)} at {time_of(at)} UTC",
         '<a href="/">the broker</a>',
@@ -53,20 +64,20 @@ def page(path: str, desk: BrokerDesk, query: Query) -> str:
     word, is_good = "read-only" if state.problem else "ready", not state.problem
     lines = [*head(state.name, word, about, is_good=is_good, asks_again=path not in _ASKED_ONCE)]
     for title, make in PAGES[path]:
-        lines += _part(title, make, desk, state, query)
+        lines += _part(title, make, console, state, query)
     return "\n".join([*lines, END]) + "\n"
 
 
-def outcome_page(desk: BrokerDesk, group: str, outcome: str) -> str:
+def outcome_page(console: BrokerConsole, group: str, outcome: str) -> str:
     """What became of a replay."""
     back = _link("/dead-letters", "the dead letters of this group", group=group)
-    return small_page(desk.state().name, "Replay of a dead letter", f"<pre>{escape(outcome)}</pre><p>{back}</p>")
+    return small_page(console.state().name, "Replay of a dead letter", f"<pre>{escape(outcome)}</pre><p>{back}</p>")
 
 
-def _part(title: str, make: Part, desk: BrokerDesk, state: BrokerState, query: Query) -> list[str]:
+def _part(title: str, make: Part, console: BrokerConsole, state: BrokerState, query: Query) -> list[str]:
     """A card, or what kept it from being made."""
     try:
-        return list(make(desk, state, query))
+        return list(make(console, state, query))
     except (RocketAppError, TimeoutError) as error:
         problem = str(error) or "the event loop of the broker does not answer"
     except Exception:
@@ -78,8 +89,8 @@ def _part(title: str, make: Part, desk: BrokerDesk, state: BrokerState, query: Q
 # The broker.
 
 
-def _broker(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
-    disk, unflushed = desk.disk(), state.log_end - state.durable_end
+def _broker(console: BrokerConsole, state: BrokerState, _query: Query) -> Iterator[str]:
+    disk, unflushed = console.disk(), state.log_end - state.durable_end
     on_disk = f"{_bytes(unflushed)} of it not on disk yet" if unflushed else "all of it on disk"
     role = escape(state.role.replace("_", " "))
     if state.copies_from is not None:
@@ -103,7 +114,7 @@ def _broker(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str
     yield "</dl></section>"
 
 
-def _slaves(_desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
+def _slaves(_console: BrokerConsole, state: BrokerState, _query: Query) -> Iterator[str]:
     if state.slaves is None:
         return
     columns: Columns = (
@@ -126,18 +137,18 @@ _TOPICS: Columns = (
 """Of a topic's name and its queues."""
 
 
-def _topics(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
-    names = _normal(state, desk.topic_names())
-    topics = desk.topics(names[:MOST_TOPICS])
+def _topics(console: BrokerConsole, state: BrokerState, _query: Query) -> Iterator[str]:
+    names = _normal(state, console.topic_names())
+    topics = console.topics(names[:MOST_TOPICS])
     link = f"<p>{_link('/topics', 'find a topic')}</p>"
     yield from table("Topics", _TOPICS, topics, "No topic.", note=_of_all(len(topics), len(names)), after=[link])
 
 
-def _found_topics(desk: BrokerDesk, state: BrokerState, query: Query) -> Iterator[str]:
+def _found_topics(console: BrokerConsole, state: BrokerState, query: Query) -> Iterator[str]:
     find, every = query.get("find", ""), "every" in query
-    names = desk.topic_names()
+    names = console.topic_names()
     names = [one for one in (names if every else _normal(state, names)) if find in one]
-    topics = desk.topics(names[_from(query) :][:MOST_TOPICS])
+    topics = console.topics(names[_from(query) :][:MOST_TOPICS])
     asked = {name: value for name, value in query.items() if name in ("find", "every")}
     ticked = " checked" if every else ""
     yield from table("Topics", _TOPICS, topics, "No topic has this in its name.", note=f"{len(names):,}")
@@ -161,10 +172,10 @@ _QUEUES: Columns = (
 )
 
 
-def _topic(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+def _topic(console: BrokerConsole, _state: BrokerState, query: Query) -> Iterator[str]:
     name = query.get("name", "")
-    queues = desk.listed(lambda facts: facts.queues(name))
-    groups = desk.read(lambda facts: sorted(group for group, topics in facts.groups().items() if name in topics))
+    queues = console.listed(lambda facts: facts.queues(name))
+    groups = console.read(lambda facts: sorted(group for group, topics in facts.groups().items() if name in topics))
     readers = ", ".join(_link("/group", group, name=group) for group in groups[:MOST_GROUPS])
     after = [
         _pages("/topic", query, len(queues), MOST_QUEUES, name=name),
@@ -191,14 +202,14 @@ _GROUPS: Columns = (
 _NO_MEMBER: Final = '<span class="warn">0</span>'
 
 
-def _furthest_behind(desk: BrokerDesk, _state: BrokerState, _query: Query) -> Iterator[str]:
-    groups = desk.groups()
+def _furthest_behind(console: BrokerConsole, _state: BrokerState, _query: Query) -> Iterator[str]:
+    groups = console.groups()
     link = [f"<p>{_link('/groups', 'all groups')}</p>"] if len(groups) > SOME_GROUPS else []
     return _group_table(len(groups), groups[:SOME_GROUPS], link)
 
 
-def _groups(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
-    groups = desk.groups()
+def _groups(console: BrokerConsole, _state: BrokerState, query: Query) -> Iterator[str]:
+    groups = console.groups()
     links = [_pages("/groups", query, len(groups), MOST_GROUPS)]
     return _group_table(len(groups), groups[_from(query) :][:MOST_GROUPS], links)
 
@@ -216,9 +227,9 @@ _MEMBERS: Columns = (
 )
 
 
-def _members(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+def _members(console: BrokerConsole, _state: BrokerState, query: Query) -> Iterator[str]:
     name = query.get("name", "")
-    members, subscriptions = desk.read(lambda facts: (facts.members(name), facts.subscriptions(name)))
+    members, subscriptions = console.read(lambda facts: (facts.members(name), facts.subscriptions(name)))
     takes = ", ".join(f"{_link('/topic', topic, name=topic)} ({shown(tags)})" for topic, tags in subscriptions)
     after = [f"<p>It subscribes {takes}.</p>"] if takes else []
     yield from table(f"Group {shown(name)}", _MEMBERS, members, "Nobody consumes in this group now.", after=after)
@@ -232,9 +243,9 @@ _PROGRESS: Columns = (
 )
 
 
-def _progress(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+def _progress(console: BrokerConsole, _state: BrokerState, query: Query) -> Iterator[str]:
     name = query.get("name", "")
-    queues = desk.progress(name)
+    queues = console.progress(name)
     some = sorted(queues, key=lambda one: -one.lag)[_from(query) :][:MOST_QUEUES]
     note, empty = f"lag {sum(one.lag for one in queues):,}", "It has neither subscribed nor committed anything."
     after = [
@@ -253,14 +264,14 @@ _WAITING: Columns = (
 _NOT_READABLE: Final = '<span class="bad">not readable</span>'
 
 
-def _delayed(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
-    found = desk.listed(lambda facts: facts.delayed(MOST_WAITING))
+def _delayed(console: BrokerConsole, state: BrokerState, _query: Query) -> Iterator[str]:
+    found = console.listed(lambda facts: facts.delayed(MOST_WAITING))
     columns: Columns = (("Due (UTC)", "s", lambda one: _time_ms(one.at_ms)), *_WAITING)
     yield from table("Delayed", columns, found, "No message is delayed.", note=_of_all(len(found), state.delayed))
 
 
-def _transactions(desk: BrokerDesk, state: BrokerState, _query: Query) -> Iterator[str]:
-    found = desk.listed(lambda facts: facts.open_transactions(MOST_WAITING))
+def _transactions(console: BrokerConsole, state: BrokerState, _query: Query) -> Iterator[str]:
+    found = console.listed(lambda facts: facts.open_transactions(MOST_WAITING))
     columns: Columns = (
         ("Since (UTC)", "s", lambda one: _time_ms(one.at_ms)),
         *_WAITING,
@@ -286,11 +297,11 @@ _MESSAGES: Columns = (
 )
 
 
-def _messages(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+def _messages(console: BrokerConsole, _state: BrokerState, query: Query) -> Iterator[str]:
     topic, by, value = query.get("topic", ""), query.get("by", "newest"), query.get("value", "")
     title, found = "Messages", list[Message]()
     if topic or by == "id":
-        title, found = f"Messages of {shown(topic)}" if topic else title, desk.look(_search(topic, by, value))
+        title, found = f"Messages of {shown(topic)}" if topic else title, console.look(_search(topic, by, value))
     note = "" if len(found) <= MOST_MESSAGES else f"{MOST_MESSAGES} of {len(found)}"
     if topic or value:
         yield from table(title, _MESSAGES, found[:MOST_MESSAGES], "No message was found.", note=note)
@@ -340,10 +351,10 @@ def _beginning(one: Message) -> str:
     return text if len(text) <= LONGEST_BEGINNING else f"{text[:LONGEST_BEGINNING]}..."
 
 
-def _message(desk: BrokerDesk, _state: BrokerState, query: Query) -> Iterator[str]:
+def _message(console: BrokerConsole, _state: BrokerState, query: Query) -> Iterator[str]:
     at = query.get("at", "")
     is_position = at.isascii() and at.isdigit() and len(at) < _LONGEST_POSITION
-    data = desk.read(lambda facts: facts.record(int(at))) if is_position else None
+    data = console.read(lambda facts: facts.record(int(at))) if is_position else None
     if data is None:
         yield from table("Message", (), [], "No message begins there.")
         return
@@ -378,13 +389,13 @@ def _body(body: bytes) -> str:
 # Dead letters.
 
 
-def _dead_letters(desk: BrokerDesk, state: BrokerState, query: Query) -> Iterator[str]:
+def _dead_letters(console: BrokerConsole, state: BrokerState, query: Query) -> Iterator[str]:
     group = query.get("group", "")
-    found = desk.look(lambda cluster: dead_letters.newest(cluster, group, MOST_MESSAGES))
+    found = console.look(lambda cluster: dead_letters.newest(cluster, group, MOST_MESSAGES))
 
     def replay(one: dead_letters.StoredDeadLetter) -> str:  # which is a send: its master takes those
         is_slave = state.copies_from is not None
-        return "" if is_slave else button("Replay", one.place, token=desk.token, group=group, id=one.place)
+        return "" if is_slave else button("Replay", one.place, token=console.token, group=group, id=one.place)
 
     columns: Columns = (
         ("Stored (UTC)", "s", lambda one: _time_ms(one.message.stored_ms)),
@@ -443,7 +454,7 @@ def _time_ms(at_ms: int) -> str:
     return time_of(at_ms / 1000) if 0 < at_ms < END_MS else ""
 
 
-Part = Callable[[BrokerDesk, BrokerState, Query], Iterable[str]]
+Part = Callable[[BrokerConsole, BrokerState, Query], Iterable[str]]
 PAGES: Final[Mapping[str, Sequence[tuple[str, Part]]]] = {
     "/": (("The broker", _broker), ("Slaves", _slaves), ("Groups", _furthest_behind), ("Topics", _topics)),
     "/topics": (("Topics", _found_topics),),

@@ -1,4 +1,4 @@
-"""What a broker answers over HTTP about itself."""
+"""The paths that a broker serves over HTTP."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final, Literal
 from urllib.parse import parse_qs
 
 from rocketapp.model.names import group_problem
-from rocketapp.operate.broker_desk import PROBED_WITHIN, BrokerDesk
-from rocketapp.operate.gate import READ, Answer, Request, Response, html, outcome_of, refusal, text
+from rocketapp.operate.broker_console import PROBED_WITHIN, BrokerConsole
+from rocketapp.operate.http_messages import READ, Answer, Request, Response, html, outcome_of, refusal, text
 from rocketapp.plugin import Metric
 from rocketapp.plugins.prometheus import CONTENT_TYPE, text_of
 
@@ -21,42 +21,42 @@ REPLAY_FIELDS: Final = ("group", "id", "token")
 _MOST_FIELDS = 8
 
 
-def answering(desk: BrokerDesk) -> Answer:
+def answering(console: BrokerConsole) -> Answer:
     """What a server needs to answer for this broker."""
-    return lambda request, host: answer(request, desk, host)
+    return lambda request, host: answer(request, console, host)
 
 
-def answer(request: Request, desk: BrokerDesk, host: str) -> Response:
+def answer(request: Request, console: BrokerConsole, host: str) -> Response:
     """`host`: the name or address of `--http`, under which the page may be opened as well."""
     if refused := refusal(request, host, reads=_READS, changes={"/replay": None}):
         return refused
     try:
         if request.method not in READ:
-            return _replay(desk, request.form(REPLAY_FIELDS))
+            return _replay(console, request.form(REPLAY_FIELDS))
         found = parse_qs(request.query, max_num_fields=_MOST_FIELDS)
-        return _READS[request.path](desk, {name: values[0] for name, values in found.items()})
+        return _READS[request.path](console, {name: values[0] for name, values in found.items()})
     except ValueError as error:
         return text(400, str(error))
     except TimeoutError:
         return text(503, "the event loop of the broker does not answer")
 
 
-def _health(desk: BrokerDesk, _query: Query) -> Response:
-    desk.state(PROBED_WITHIN)
+def _health(console: BrokerConsole, _query: Query) -> Response:
+    console.state(PROBED_WITHIN)
     return text(200, "alive")
 
 
-def _ready(desk: BrokerDesk, _query: Query) -> Response:
-    problem = desk.state(PROBED_WITHIN).problem
+def _ready(console: BrokerConsole, _query: Query) -> Response:
+    problem = console.state(PROBED_WITHIN).problem
     return text(503, f"not ready\n{problem}") if problem else text(200, "ready")
 
 
-def _metrics(desk: BrokerDesk, _query: Query) -> Response:
-    return Response(status=200, body=text_of(_figures(desk)).encode(), content_type=CONTENT_TYPE)
+def _metrics(console: BrokerConsole, _query: Query) -> Response:
+    return Response(status=200, body=text_of(_figures(console)).encode(), content_type=CONTENT_TYPE)
 
 
-def _figures(desk: BrokerDesk) -> Iterator[Metric]:
-    state, disk, groups = desk.state(), desk.disk(), desk.groups()
+def _figures(console: BrokerConsole) -> Iterator[Metric]:
+    state, disk, groups = console.state(), console.disk(), console.groups()
 
     def one(name: str, unit: str, meaning: str, value: float, kind: Kind = "gauge") -> Metric:
         return Metric(name=f"rocketapp.broker.{name}", kind=kind, unit=unit, meaning=meaning, samples=(({}, value),))
@@ -89,29 +89,29 @@ def _figures(desk: BrokerDesk) -> Iterator[Metric]:
     yield replace(lag, samples=tuple(behind))
 
 
-def _replay(desk: BrokerDesk, given: Mapping[str, str]) -> Response:
+def _replay(console: BrokerConsole, given: Mapping[str, str]) -> Response:
     from rocketapp.operate.broker_page import outcome_page
 
-    if not hmac.compare_digest(given["token"].encode(), desk.token.encode()):
+    if not hmac.compare_digest(given["token"].encode(), console.token.encode()):
         return text(403, "the token is not of this process: load the page with the button again")
     if problem := group_problem(given["group"]):
         return text(400, problem)
-    status, outcome = outcome_of(lambda: desk.replay(given["group"], given["id"]))
-    return html(outcome_page(desk, given["group"], outcome), status)
+    status, outcome = outcome_of(lambda: console.replay(given["group"], given["id"]))
+    return html(outcome_page(console, given["group"], outcome), status)
 
 
-def _shown(path: str, desk: BrokerDesk, query: Query) -> Response:
+def _shown(path: str, console: BrokerConsole, query: Query) -> Response:
     """Where probes and metrics alone are asked for, nothing of the pages is imported."""
     from rocketapp.operate.broker_page import page
 
-    return html(page(path, desk, query))
+    return html(page(path, console, query))
 
 
 _PAGES: Final = (
     *("/", "/topics", "/topic", "/groups", "/group"),
     *("/messages", "/message", "/dead-letters", "/waiting"),
 )
-_READS: Final[Mapping[str, Callable[[BrokerDesk, Query], Response]]] = {
+_READS: Final[Mapping[str, Callable[[BrokerConsole, Query], Response]]] = {
     **{path: partial(_shown, path) for path in _PAGES},
     "/health": _health,
     "/ready": _ready,

@@ -1,4 +1,4 @@
-"""What the cluster knows of an app's groups: topics, members, and how far behind they are. Nothing is changed by it."""
+"""What brokers know about an app's groups: topics, members and lag. Reads only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rocketapp.errors import BrokerError, RocketAppError
 from rocketapp.model.event import QueueBlocked
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import retry_topic
-from rocketapp.operate.verdict import Finding, mend_of_offset
+from rocketapp.operate.health import Finding, mend_of_offset
 from rocketapp.plugins.log_lines import line_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.requests.assignment import ALL_QUEUES
@@ -25,8 +25,8 @@ _NO_MEMBERS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Behind:
-    """One queue of a group."""
+class QueueLag:
+    """The committed offset and the end of one queue of a group."""
 
     queue: MessageQueue
     committed: int | None
@@ -35,32 +35,32 @@ class Behind:
 
     @property
     def lag(self) -> int:
-        """Messages that are not finished, as far as the group has said where it stands."""
+        """Messages behind the committed offset; 0 when the group has committed nothing."""
         return 0 if self.committed is None else max(0, self.end - self.committed)
 
 
 @dataclass(slots=True, kw_only=True)
 class GroupState:
-    """One group on one cluster, as brokers tell it."""
+    """One group of one cluster, as its brokers report it."""
 
     group: str
     members: set[str] = field(default_factory=set)
-    queues: list[Behind] = field(default_factory=list)
+    queues: list[QueueLag] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def lag(self) -> int:
-        """Messages that wait in all queues together."""
+        """The sum of the lag of all queues."""
         return sum(one.lag for one in self.queues)
 
     def without(self, other: GroupState) -> GroupState:
-        """The same without the queues of the other."""
+        """This state without the queues of `other`."""
         left = {one.queue for one in other.queues}
         return replace(self, queues=[one for one in self.queues if one.queue not in left])
 
 
-class ClusterLook:
-    """Questions to one cluster."""
+class ClusterInspector:
+    """Asks the brokers of one cluster."""
 
     def __init__(self, client: ClientInstance, timeout: float, *, runs: bool = False) -> None:
         """`timeout`: seconds for each question. `runs`: the app itself has answered, so that it need not be started."""
@@ -99,10 +99,10 @@ class ClusterLook:
             connection = await self._client.connection(address)
             state.members.update(await self._members(connection, state.group))
 
-            async def look(queue: MessageQueue) -> Behind:
+            async def look(queue: MessageQueue) -> QueueLag:
                 known = await query(connection, state.group, queue, self._timeout, set_zero_if_not_found=None)
                 end = await max_offset(connection, queue, self._timeout)
-                return Behind(queue=queue, committed=known.offset, end=end)
+                return QueueLag(queue=queue, committed=known.offset, end=end)
 
             # A thousand queues of a broker that is far away, one after the other, take a minute.
             state.queues += await at_once(look, queues)
@@ -112,9 +112,9 @@ class ClusterLook:
             state.findings.append(Finding(text=text, mend=mend, needs_person=True))
 
     async def unowned(self, state: GroupState) -> GroupState:
-        """The same with the queues alone that have messages and no member; without any when a member does not tell.
+        """This state with only the queues that have messages and no owner.
 
-        A member is asked by one broker, and by the next one when that fails.
+        It has no queues when a member does not tell what it owns. A member is asked through one broker, then the next.
         """
         names = sorted({one.queue.broker_name for one in state.queues})
         addresses = [address for name in names if (address := self._client.broker_address(name))]
@@ -142,14 +142,16 @@ class ClusterLook:
             raise
 
 
-def standing(before: GroupState, after: GroupState, seconds: float, *, is_owned: bool = True) -> Iterator[Finding]:
-    """Queues of which nothing was committed between two looks although there are members and messages.
+def stalled_queues(
+    before: GroupState, after: GroupState, seconds: float, *, is_owned: bool = True
+) -> Iterator[Finding]:
+    """Findings for queues whose offset did not move between two looks although they have messages.
 
-    `is_owned`: whether a member has them.
+    `is_owned`: whether a member owns these queues.
     """
     if not after.members:
         return
-    earlier: Mapping[MessageQueue, Behind] = {one.queue: one for one in before.queues}
+    earlier: Mapping[MessageQueue, QueueLag] = {one.queue: one for one in before.queues}
     for one in after.queues:
         known = earlier.get(one.queue)
         if known is None or not known.lag or one.committed != known.committed:
@@ -164,14 +166,14 @@ def standing(before: GroupState, after: GroupState, seconds: float, *, is_owned:
 
 
 def _missing(group: str, topic: str, *, needs_person: bool) -> Finding:
-    """A member waits for a topic; where there is none, nothing says that it ever comes."""
+    """The finding that a topic does not exist. `needs_person`: no member is running that would wait for it."""
     text = f"group {group}: topic {topic} does not exist yet: it is consumed as soon as it is created"
     mend = "the first message that is sent creates it, where brokers allow that; or: rocketapp topic create"
     return Finding(text=text, mend=mend, needs_person=needs_person)
 
 
 def _beyond_the_end(state: GroupState) -> Iterator[Finding]:
-    """Queues that end before what is committed of them: the store is another one, or has lost its tail.
+    """Findings for queues that end before their committed offset: the store was replaced, or lost its tail.
 
     A member notices it with its next pull, and commits where it goes on.
     """
@@ -186,7 +188,7 @@ def _beyond_the_end(state: GroupState) -> Iterator[Finding]:
 
 
 def _popped(queue: MessageQueue) -> MessageQueue:
-    """What stands for it where its broker hands out messages one by one."""
+    """The queue under which a broker lists all queues of a popped topic."""
     return queue._replace(queue_id=ALL_QUEUES)
 
 

@@ -1,8 +1,7 @@
-"""What each handler did in the last 15 minutes: counters of the whole app, kept every 10 seconds.
+"""What each handler did in the last 15 minutes: counters of the whole app, sampled every 10 seconds.
 
-A sample is made of views that are there already, so a message costs nothing more for it. Counters only grow, also when
-a process ends, and what happened between two samples is their difference. Where the event loop was blocked a step is
-longer; nothing is lost in it.
+Samples are made of the views that exist anyway, so a message costs nothing more. Counters only grow, also when a
+process ends; the difference of two samples is what happened between them. A step is longer when the loop was blocked.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NOTHING: Final = (0,) * (len(BOUNDS) + 1)
 
 
 class HandlerKey(NamedTuple):
-    """Whose figures these are: a handler of one topic."""
+    """Identifies a handler of one topic."""
 
     cluster: str
     group: str
@@ -36,7 +35,7 @@ class HandlerKey(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """What a handler had done at one moment."""
+    """The counters of a handler at the time of one sample."""
 
     done: int = 0
     failed: int = 0
@@ -49,7 +48,7 @@ class Tally(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a handler did between two samples."""
+    """The difference between two successive samples of a handler."""
 
     at: float
     """Its end."""
@@ -61,33 +60,33 @@ class Step:
 
     @property
     def rate(self) -> float:
-        """Messages that were finished in a second."""
+        """Messages finished per second."""
         return self.done / self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The samples of an app, the oldest first. A new sample makes a new history: any thread may read one."""
+    """The samples of an app, oldest first. Immutable: `with_sample` returns a new one, so any thread may read it."""
 
     samples: tuple[tuple[float, Mapping[HandlerKey, Tally]], ...] = ()
 
     @property
     def minutes(self) -> int:
-        """What a curve spans: less than 15 minutes while the app is young."""
+        """The minutes that the samples span: less than 15 while the app is young."""
         age = self.samples[-1][0] - self.samples[0][0] if self.samples else 0.0
         return max(SHORTEST, min(round(SPAN / MINUTE), math.ceil(age / MINUTE)))
 
     def is_due(self, now: float) -> bool:
-        """Whether the next sample is to be taken."""
+        """Whether it is time for the next sample."""
         return not self.samples or now - self.samples[-1][0] >= INTERVAL
 
     def with_sample(self, now: float, app: AppSnapshot, counts: Counts) -> History:
-        """The same and a sample of now. `app` and `counts`: of all processes, those that have ended included."""
+        """This history and one more sample. `app` and `counts`: of all processes, including ended ones."""
         kept = tuple(one for one in self.samples if now - one[0] <= SPAN)
         return History((*kept, (now, dict(_tallies(app, counts)))))
 
     def steps(self, key: HandlerKey) -> list[Step]:
-        """What a handler did, the oldest first."""
+        """The steps of one handler, oldest first."""
         return [
             _step(at - began, at, before.get(key, Tally()), after[key])
             for (began, before), (at, after) in pairwise(self.samples)
@@ -120,20 +119,19 @@ def _step(seconds: float, at: float, before: Tally, after: Tally) -> Step:
 
 
 def since(steps: Sequence[Step], seconds: float) -> list[Step]:
-    """The steps of the last so many seconds."""
+    """The steps of the last `seconds`."""
     return [one for one in steps if steps[-1].at - one.at < seconds]
 
 
 def calls_of(steps: Iterable[Step]) -> tuple[int, ...]:
-    """How many calls of all these steps took how long."""
+    """The duration histograms of these steps, added: calls by bucket."""
     return tuple(map(sum, zip(*(one.calls for one in steps), strict=True))) or _NOTHING
 
 
 def quantile(calls: Sequence[int], share: float) -> float | None:
-    """Seconds within which this share of the calls ended; None without calls.
+    """The duration within which this share of the calls ended, in seconds; None without calls.
 
-    It lies between two bounds of the histogram, and is taken to lie as far between them as the call in its bucket:
-    infinite above the highest bound.
+    Interpolated within its bucket of the histogram; infinite above the highest bound.
     """
     wanted = share * sum(calls)
     if not wanted:

@@ -16,7 +16,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 from typing import Any
 
-from rocketapp.operate.gate import Answer, Request, Response, text
+from rocketapp.operate.http_messages import Answer, Request, Response, text
 from rocketapp.scripts.sync_client import LoopThread
 from rocketapp.tasks import in_daemon_thread
 

@@ -1,6 +1,6 @@
-"""For how long queues stand still, and groups are without their queues.
+"""Measures for how long queues have stood still, and groups have been without queues.
 
-A queue whose messages are finished, however slowly, moves.
+A queue that finishes messages, however slowly, does not stand still.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.operate.view import Stall, Unassigned
+from rocketapp.operate.app_state import Stall, Unassigned
 from rocketapp.plugin import AppSnapshot, QueueSnapshot
 
 _GAP = 5.0
@@ -24,7 +24,7 @@ class _Standing:
 
 
 class Stalls:
-    """Follows the queues of one process."""
+    """Watches the queues of one process over successive snapshots."""
 
     def __init__(self) -> None:
         self._standing: dict[tuple[str, str, MessageQueue], _Standing] = {}
@@ -35,7 +35,7 @@ class Stalls:
         return f"<Stalls of {len(self._standing)} queues>"
 
     def look(self, now: float, app: AppSnapshot) -> tuple[Stall, ...]:
-        """Every queue that stands still. `now` in seconds; to be called every few seconds."""
+        """Every queue that stands still. `now` in seconds; call it every few seconds."""
         found = []
         for group in app.groups:
             for one in group.queues:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from rocketapp.operate.verdict import _MENDS, mend_of
+from rocketapp.operate.health import _MENDS, mend_of
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs/explanation/why-it-stands-still.md"
@@ -47,7 +47,7 @@ REASONS = (
     " has blocked the event loop for ",
 )
 """Pieces of what the log and `doctor` say. They have to be in the code and on the page."""
-FOUND_IN = "operate/verdict.py", "operate/cluster.py", "cli/commands/doctor.py"
+FOUND_IN = "operate/health.py", "operate/cluster.py", "cli/commands/doctor.py"
 """The files that make findings."""
 _SHORT = 9
 """Pieces of a sentence with fewer characters say nothing by themselves."""

@@ -21,9 +21,9 @@ from rocketapp.cli.options import about_settings, app_command, json_option, name
 from rocketapp.cli.output import counted, show
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription
-from rocketapp.operate.cluster import ClusterLook, GroupState, standing
-from rocketapp.operate.running import TIMEOUT, ask
-from rocketapp.operate.verdict import Finding
+from rocketapp.operate.cluster import ClusterInspector, GroupState, stalled_queues
+from rocketapp.operate.doctor_client import TIMEOUT, ask
+from rocketapp.operate.health import Finding
 
 SETTLE = 1.0
 """Seconds beyond the commit interval until a queue that is behind counts as standing still."""
@@ -100,13 +100,15 @@ async def _ask_clusters(
             await find_name_server(there)  # without one, nothing can be said
         try:
             async with connected(there) as client:
-                look = ClusterLook(client, settings.client.request_timeout, runs=bool(found.asked))
+                look = ClusterInspector(client, settings.client.request_timeout, runs=bool(found.asked))
                 await _look(found, look, own, settings)
         except CommandError as error:
             found.findings.append(Finding(text=error.text, needs_person=True))
 
 
-async def _look(found: Diagnosis, look: ClusterLook, subscriptions: Sequence[Subscription], settings: Settings) -> None:
+async def _look(
+    found: Diagnosis, look: ClusterInspector, subscriptions: Sequence[Subscription], settings: Settings
+) -> None:
     topics: dict[str, list[str]] = {}
     for one in subscriptions:
         topics.setdefault(one.group, [])
@@ -128,7 +130,7 @@ async def _look(found: Diagnosis, look: ClusterLook, subscriptions: Sequence[Sub
 
 async def _watch(
     found: Diagnosis,
-    look: ClusterLook,
+    look: ClusterInspector,
     behind: Mapping[str, GroupState],
     states: dict[str, GroupState],
     topics: Mapping[str, Sequence[str]],
@@ -144,12 +146,12 @@ async def _watch(
         await asyncio.sleep(min(LOOK_INTERVAL, left))
         for group in behind:
             states[group] = await look.group(group, topics[group])
-        behind = {group: one for group, one in behind.items() if any(standing(one, states[group], limit))}
+        behind = {group: one for group, one in behind.items() if any(stalled_queues(one, states[group], limit))}
     for group, before in behind.items():
         lost = await look.unowned(states[group])
-        found.findings += standing(before, lost, limit, is_owned=False)
+        found.findings += stalled_queues(before, lost, limit, is_owned=False)
         if not found.asked:
-            found.findings += standing(before, states[group].without(lost), limit)
+            found.findings += stalled_queues(before, states[group].without(lost), limit)
 
 
 def _line(state: GroupState, *, broadcast: bool) -> str:

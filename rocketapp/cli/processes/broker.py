@@ -110,7 +110,7 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
 
     from rocketapp.cli.cluster import run_on
     from rocketapp.cli.replays import GroupReplay
-    from rocketapp.operate.broker_desk import BrokerDesk
+    from rocketapp.operate.broker_console import BrokerConsole
     from rocketapp.operate.broker_requests import answering
     from rocketapp.operate.server import OperatorServer
 
@@ -130,8 +130,8 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
             return text
 
         directory = None if memory else Path(settings.broker.dir)
-        desk = BrokerDesk(broker.running.facts, directory=directory, look=look, replay=replay)
-        server = OperatorServer(settings.broker.http, answering(desk))
+        console = BrokerConsole(broker.running.facts, directory=directory, look=look, replay=replay)
+        server = OperatorServer(settings.broker.http, answering(console))
         try:
             served = server.start()
         except OSError as error:

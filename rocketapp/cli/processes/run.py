@@ -20,7 +20,7 @@ from rocketapp.model.event import LoopBlocked
 
 if TYPE_CHECKING:
     from rocketapp.cli.processes.broker import BrokerKeeper
-    from rocketapp.operate.desk import Ask, Desk
+    from rocketapp.operate.app_console import AppConsole, Ask
     from rocketapp.operate.server import OperatorServer
 
 _log = logging.getLogger("rocketapp.run")
@@ -50,7 +50,7 @@ class Run:
         self._joined: set[int] = set()
         self._keeper: BrokerKeeper | None = None
         self._looking = asyncio.Lock()
-        self._desk: Desk | None = None
+        self._console: AppConsole | None = None
         self._server: OperatorServer | None = None
         service_manager.starting(settings.app.connect_timeout)
         limit = 2 * SLACK + STOP_TIMEOUT
@@ -64,17 +64,19 @@ class Run:
             self._serve(settings.app.http, settings.source_of("app", "http"))
 
     def _serve(self, address: str, source: str) -> None:
-        from rocketapp.operate.desk import Desk
-        from rocketapp.operate.requests import answering
+        from rocketapp.operate.app_console import AppConsole
+        from rocketapp.operate.app_requests import answering
         from rocketapp.operate.server import OperatorServer
 
         app = self._code["app"] if self._code is not None else self._spec["app"]
         patience, draining = self._settings.app.ready_patience, self._stop.requested
         may_try = self._settings.environment == DEVELOPMENT
-        self._desk = Desk(app, self._names, patience=patience, draining=draining, ask=self._ask, may_try=may_try)
+        self._console = AppConsole(
+            app, self._names, patience=patience, draining=draining, ask=self._ask, may_try=may_try
+        )
         name = "--http" if source == "command line" else f"{source}: app.http"
         try:
-            self._server = OperatorServer(address, answering(self._desk))
+            self._server = OperatorServer(address, answering(self._console))
             served = self._server.start()
         except ValueError as error:
             raise CommandError(f"{name} {address}: {error}") from error
@@ -96,13 +98,13 @@ class Run:
 
     def greet(self, number: int) -> list[tuple[str, str]]:
         """Topics and groups that are paused for a worker that starts; from now on it hears of changes."""
-        return [] if self._desk is None else self._desk.greet(number)
+        return [] if self._console is None else self._console.greet(number)
 
     def hear(self, number: int, report: Report) -> None:
         """What a worker reports. What an operator is shown may come from any thread."""
         if report.kind in ("view", "blocked", "answered"):
-            if self._desk is not None:
-                self._show(self._desk, number, report)
+            if self._console is not None:
+                self._show(self._console, number, report)
         elif report.kind == "started":
             assert self._code is not None, "it has told of its app"
             _log.info("%s started, process %d", self._names[number] or self._code["app"], report.pid)
@@ -116,25 +118,25 @@ class Run:
             if limit is not None and self.reports.idle_for(now) >= limit:
                 self._stop.request(f"idle for {limit:g} s")
 
-    def _show(self, desk: Desk, number: int, report: Report) -> None:
+    def _show(self, console: AppConsole, number: int, report: Report) -> None:
         """A child's word is plain values; what this process tells itself is the thing."""
         from msgspec import convert
 
-        from rocketapp.operate.view import View
+        from rocketapp.operate.app_state import ProcessView
 
         said = report.said
         if report.kind == "view":
-            desk.viewed(number, said if isinstance(said, View) else convert(said, View))
+            console.viewed(number, said if isinstance(said, ProcessView) else convert(said, ProcessView))
         elif report.kind == "blocked":
-            desk.blocked(number, said if isinstance(said, LoopBlocked) else convert(said, LoopBlocked))
+            console.blocked(number, said if isinstance(said, LoopBlocked) else convert(said, LoopBlocked))
         else:
-            desk.answered(report.number, said or "", report.error)
+            console.answered(report.number, said or "", report.error)
 
     def lost(self, number: int) -> None:
         """The worker's process has ended: what it did stays counted."""
         self.reports.lost(number)
-        if self._desk is not None:
-            self._desk.lost(number)
+        if self._console is not None:
+            self._console.lost(number)
 
     async def close(self) -> None:
         """When no worker is left: the broker ends, and nothing is served any more."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocketapp.app.app import RocketApp
     from rocketapp.app.settings import Settings
     from rocketapp.cli.processes.stop import ProcessStop
-    from rocketapp.operate.operation import Operation
+    from rocketapp.operate.view_plugin import ViewPlugin
 
 _log = logging.getLogger("rocketapp.run")
 Tell = Callable[[Report], None]
@@ -136,15 +136,15 @@ class Worker:
         return Report("status", self.summary, owned=idle.owned, wanted=idle.wanted, reasons=idle.reasons)
 
 
-def operation_of(settings: Settings, tell: Tell) -> Operation | None:
+def operation_of(settings: Settings, tell: Tell) -> ViewPlugin | None:
     """The plugin behind `--http`, which is not imported without it."""
     if not settings.app.http:
         return None
     from rocketapp.app.settings import DEVELOPMENT
-    from rocketapp.operate.operation import Operation
+    from rocketapp.operate.view_plugin import ViewPlugin
 
     measured = settings.app.http_durations
-    return Operation(
+    return ViewPlugin(
         durations=settings.environment == DEVELOPMENT if measured is None else measured,
         viewed=lambda view: tell(Report("view", said=view)),
         blocked=lambda event: tell(Report("blocked", said=event)),

@@ -10,17 +10,17 @@ import pytest
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.asyncapi.page import page_of
-from rocketapp.operate.requests import answering
+from rocketapp.operate.app_requests import answering
 from rocketapp.operate.server import OperatorServer
 from tests.unit.asyncapi.everything import everything
 from tests.unit.operate.browser import Browser, missing
-from tests.unit.operate.test_requests import Desk
+from tests.unit.operate.test_app_requests import AppConsole
 from tests.unit.operate.views import now_of, seen
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"{missing()} is not installed")
 
 
-class DescribedDesk(Desk):
+class DescribedDesk(AppConsole):
     """Of the app with everything."""
 
     def describe(self) -> bytes:

@@ -116,7 +116,7 @@ def test_a_running_app_serves_its_document_and_page(
 def test_nothing_of_it_is_imported_before_it_is_asked_for() -> None:
     program = (
         "import sys, rocketapp.cli.commands.run, rocketapp.cli.processes.run, rocketapp.cli.processes.worker;"
-        "import rocketapp.operate.requests;"
+        "import rocketapp.operate.app_requests;"
         "print([name for name in sys.modules if name.startswith('rocketapp.asyncapi')])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

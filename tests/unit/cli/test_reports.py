@@ -9,9 +9,9 @@ from msgspec import convert
 
 from rocketapp.cli.processes.reports import FRESH, Report, WorkerReports, summary_line
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.operate.view import FailureLine, View
+from rocketapp.operate.app_state import FailureLine, ProcessView
 from rocketapp.plugins.counts import CallKey
-from tests.unit.operate.test_together import rows
+from tests.unit.operate.test_aggregate import rows
 from tests.unit.operate.views import queue_at, snapshot_of, stall
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -49,8 +49,10 @@ def test_a_view_arrives_as_it_was_sent(text: str, number: float, position: int |
         (CallKey(text, error=text), ((3,), number, 3)),
         (CallKey(text, text, text), ((1, 2), number, 3)),
     )
-    view = View(app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations)
-    assert convert(Report.decode(Report("view", said=view).encode()).said, View) == view
+    view = ProcessView(
+        app=text, snapshot=snapshot, stalls=(stall(text, number),), failures=failures, durations=durations
+    )
+    assert convert(Report.decode(Report("view", said=view).encode()).said, ProcessView) == view
 
 
 def test_the_summary_reads_as_documented() -> None:

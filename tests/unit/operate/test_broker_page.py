@@ -204,7 +204,7 @@ def test_a_loop_that_does_not_run_is_said_and_the_next_question_is_answered(
 def test_a_walk_over_many_queues_lets_others_have_their_turn(
     broker: WatchedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketapp.operate.broker_desk.LONGEST_TURN", 0.0)
+    monkeypatch.setattr("rocketapp.operate.broker_console.LONGEST_TURN", 0.0)
     turns, is_over = 0, False
 
     def count() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rocketapp.admin.topics import create_topic
-from rocketapp.operate.cluster import ClusterLook
+from rocketapp.operate.cluster import ClusterInspector
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.requests.offsets import CommitRequest
 from tests.unit.admin.stage import stage
@@ -22,7 +22,7 @@ async def test_many_queues_of_a_broker_that_is_far_away_are_asked_for_at_once() 
             await on.client.send("orders", queue_id=255)
         on.broker.network.slowness = 0.05
         began = asyncio.get_running_loop().time()
-        state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
+        state = await ClusterInspector(on.cluster.client, 5.0).group("billing", ["orders"])
         assert asyncio.get_running_loop().time() - began < 3.0
         assert sorted(one.queue.queue_id for one in state.queues) == list(range(256))
         assert [one.end for one in state.queues if one.queue.queue_id == 255] == [3]
@@ -33,7 +33,7 @@ async def test_many_queues_of_a_broker_that_is_far_away_are_asked_for_at_once() 
 async def test_a_group_without_members_is_mended_by_starting_the_app_unless_it_runs(runs: bool, mend: str) -> None:
     async with stage() as on:
         await create_topic(on.cluster, "orders", queues=2)
-        state = await ClusterLook(on.cluster.client, 5.0, runs=runs).group("billing", ["orders"])
+        state = await ClusterInspector(on.cluster.client, 5.0, runs=runs).group("billing", ["orders"])
         (finding,) = state.findings
         assert finding.text == "group billing has no members: nothing consumes its topics"
         assert mend in finding.mend
@@ -48,7 +48,7 @@ async def test_what_waits_for_a_group_without_members_is_counted(count: int, say
         await on.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
         for _ in range(count):
             await on.client.send("orders", queue_id=0)
-        state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
+        state = await ClusterInspector(on.cluster.client, 5.0).group("billing", ["orders"])
         (finding,) = state.findings
         assert finding.text == f"group billing has no members: nothing consumes its topics, {says}"
 
@@ -62,7 +62,7 @@ async def test_a_committed_offset_beyond_the_end_is_said_with_both_and_the_mend(
             await on.client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, request.to_fields())
         for _ in range(10):
             await on.client.send("orders", queue_id=0)
-        state = await ClusterLook(on.cluster.client, 5.0).group("billing", ["orders"])
+        state = await ClusterInspector(on.cluster.client, 5.0).group("billing", ["orders"])
         found = [one for one in state.findings if "beyond" in one.text]
         assert sorted(one.text for one in found) == [
             f"group billing: orders@broker-a:{queue_id} is committed up to offset 50, beyond the broker's end {end}"

@@ -11,11 +11,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from rocketapp.operate.requests import answering
+from rocketapp.operate.app_requests import answering
 from rocketapp.operate.server import OperatorServer
 from tests.unit.cli.processes import wait_until
 from tests.unit.operate.browser import Browser, missing
-from tests.unit.operate.test_requests import EVIL, Desk
+from tests.unit.operate.test_app_requests import EVIL, AppConsole
 from tests.unit.operate.views import letter, now_of, queue_at, seen, snapshot_of, stall
 from tests.unit.operate.watched_broker import WatchedBroker
 
@@ -29,14 +29,14 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def desk() -> Desk:
+def console() -> AppConsole:
     snapshot = snapshot_of(queue_at(10, unfinished=3, still=EVIL), handled=1234)
-    return Desk(now_of(seen(stall(EVIL, 99.0), snapshot=snapshot, failures=[EVIL])))
+    return AppConsole(now_of(seen(stall(EVIL, 99.0), snapshot=snapshot, failures=[EVIL])))
 
 
 @pytest.fixture
-def address(desk: Desk) -> Iterator[str]:
-    serving = OperatorServer("127.0.0.1:0", answering(desk))
+def address(console: AppConsole) -> Iterator[str]:
+    serving = OperatorServer("127.0.0.1:0", answering(console))
     yield serving.start()
     serving.stop()
 
@@ -86,8 +86,8 @@ def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, wi
     name = "a_package_with_modules.and_handlers:with-names-" * 3
     snapshot = snapshot_of(queue_at(10, unfinished=3, still=f"handler {name} runs " + "x" * 300), topic=name)
     process = seen(stall("y" * 300, 99.0), snapshot=snapshot, failures=["z" * 600], letters=[letter("w " * 300)])
-    desk = Desk(now_of(process))
-    serving = OperatorServer("127.0.0.1:0", answering(desk))
+    console = AppConsole(now_of(process))
+    serving = OperatorServer("127.0.0.1:0", answering(console))
     browser.resize(width, 1000)
     try:
         browser.open(f"http://{serving.start()}/")
@@ -102,57 +102,59 @@ def test_long_names_and_reasons_fit_wide_and_narrow_screens(browser: Browser, wi
         serving.stop()
 
 
-def test_its_button_pauses_and_then_resumes(browser: Browser, address: str, desk: Desk) -> None:
+def test_its_button_pauses_and_then_resumes(browser: Browser, address: str, console: AppConsole) -> None:
     browser.open(f"http://{address}/")
     for count, call in enumerate(("pause", "resume"), 1):
         browser.click(f'form[action="/{call}"] button')
-        wait_until(partial(lambda wanted: len(desk.changes) == wanted, count), f"{call} arrives")
+        wait_until(partial(lambda wanted: len(console.changes) == wanted, count), f"{call} arrives")
         wait_until(lambda: browser.url == f"http://{address}/", "it leads back to the page")
-        desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(10), paused={"orders": "paused: by an operator"})))
+        console.shown = now_of(seen(snapshot=snapshot_of(queue_at(10), paused={"orders": "paused: by an operator"})))
         browser.open(f"http://{address}/")
-    assert desk.changes == [("pause", "orders", "shop"), ("resume", "orders", "shop")]
+    assert console.changes == [("pause", "orders", "shop"), ("resume", "orders", "shop")]
 
 
-def test_its_form_tries_a_handler_and_shows_the_outcome(browser: Browser, address: str, desk: Desk) -> None:
+def test_its_form_tries_a_handler_and_shows_the_outcome(browser: Browser, address: str, console: AppConsole) -> None:
     browser.complaints()
-    desk.shown = now_of(seen(), may_try=True)
+    console.shown = now_of(seen(), may_try=True)
     browser.open(f"http://{address}/")
     browser.click('a[href="/try"]')
     browser.type("textarea", EVIL)
     browser.click("form button")
     wait_until(lambda: f"Done: {EVIL}" in browser.text(), "the outcome")
-    assert desk.changes == [("try", "app:settle orders shop", EVIL)]
+    assert console.changes == [("try", "app:settle orders shop", EVIL)]
     assert [line for line in browser.complaints() if "favicon" not in line] == []
 
 
-def test_without_scripts_it_is_whole_and_is_loaded_anew(browser: Browser, address: str, desk: Desk) -> None:
+def test_without_scripts_it_is_whole_and_is_loaded_anew(browser: Browser, address: str, console: AppConsole) -> None:
     browser.allow_scripts(False)
     try:
         browser.open(f"http://{address}/")
         assert "1,234" in browser.text()
-        desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=777)))
+        console.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=777)))
         wait_until(lambda: "777" in browser.text(), "the new figure")
     finally:
         browser.allow_scripts(True)
 
 
-def test_it_asks_again_by_itself_and_leaves_open_what_was_opened(browser: Browser, address: str, desk: Desk) -> None:
+def test_it_asks_again_by_itself_and_leaves_open_what_was_opened(
+    browser: Browser, address: str, console: AppConsole
+) -> None:
     browser.complaints()
-    desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=1)))
+    console.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=1)))
     browser.open(f"http://{address}/")
     browser.click("summary")
     assert "broker-a:0" in browser.text("details")
-    desk.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=777)))
+    console.shown = now_of(seen(snapshot=snapshot_of(queue_at(40), handled=777)))
     wait_until(lambda: "777" in browser.text(), "the new figure")
     assert "broker-a:0" in browser.text("details")
     assert [line for line in browser.complaints() if "favicon" not in line] == []
 
 
-def test_a_form_of_another_site_changes_nothing(browser: Browser, other_site: str, desk: Desk) -> None:
+def test_a_form_of_another_site_changes_nothing(browser: Browser, other_site: str, console: AppConsole) -> None:
     browser.open(other_site)
     browser.click("button")
     wait_until(lambda: "this form is not of this page" in browser.text(), "it is refused")
-    assert desk.changes == []
+    assert console.changes == []
 
 
 LONG = "a_topic-of_a-team_that-writes_whole-sentences_into_its-names_" * 2

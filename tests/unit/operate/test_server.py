@@ -13,25 +13,25 @@ from typing import NoReturn
 import pytest
 
 from rocketapp.operate import server
-from rocketapp.operate.gate import Request, Response
-from rocketapp.operate.requests import answering
-from rocketapp.operate.running import ask
+from rocketapp.operate.app_requests import answering
+from rocketapp.operate.doctor_client import ask
+from rocketapp.operate.http_messages import Request, Response
 from rocketapp.operate.server import OperatorServer, parse_address
 from tests.cases import cases
 from tests.peers.waiting import wait_until
-from tests.unit.operate.test_requests import ORDERS, Desk
+from tests.unit.operate.test_app_requests import ORDERS, AppConsole
 from tests.unit.operate.views import now_of, seen, stall
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk(now_of(seen(stall("paused: by hand", 40.0))))
+def console() -> AppConsole:
+    return AppConsole(now_of(seen(stall("paused: by hand", 40.0))))
 
 
 @pytest.fixture
-def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(console: AppConsole, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(server, "LONGEST", 60.0)  # a busy machine may let a test wait before it sends
-    serving = OperatorServer("127.0.0.1:0", answering(desk))
+    serving = OperatorServer("127.0.0.1:0", answering(console))
     yield serving.start()
     serving.stop()
 
@@ -62,7 +62,7 @@ def test_it_answers_and_says_nothing_of_what_it_runs_on(address: str) -> None:
 
 
 def test_doctor_understands_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.operate.running.TIMEOUT", 60.0)
+    monkeypatch.setattr("rocketapp.operate.doctor_client.TIMEOUT", 60.0)
     said = ask(address)
     assert (said.app, said.ready) == ("shop", False)
     assert "stands still: paused: by hand" in said.findings[0].text
@@ -74,10 +74,10 @@ def test_head_has_no_body(address: str) -> None:
     assert body == b""
 
 
-def test_a_form_arrives(address: str, desk: Desk) -> None:
+def test_a_form_arrives(address: str, console: AppConsole) -> None:
     head = f"POST /resume HTTP/1.1\r\nHost: {address}\r\nContent-Length: {len(ORDERS)}\r\n\r\n"
     assert b" 303 " in raw(address, head.encode() + ORDERS)
-    assert desk.changes == [("resume", "orders", "shop")]
+    assert console.changes == [("resume", "orders", "shop")]
 
 
 @pytest.mark.parametrize(
@@ -135,9 +135,9 @@ def test_a_request_without_end_is_cut_without_an_answer(address: str) -> None:
     assert raw(address, b"GET /ready HTTP/1.1\r\n" + b"X: " + b"y" * 2 * server.MOST_BYTES) == b""
 
 
-def test_a_slow_request_is_cut(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_request_is_cut(console: AppConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "LONGEST", 0.2)
-    serving = OperatorServer("127.0.0.1:0", answering(desk))
+    serving = OperatorServer("127.0.0.1:0", answering(console))
     try:
         assert raw(serving.start(), b"GET /ready HTT") == b""
     finally:
@@ -235,8 +235,8 @@ def test_a_process_without_room_for_a_connection_does_not_try_again_at_once(
         assert b" 200 " in waiting.recv(65536)
 
 
-def test_it_leaves_no_thread(desk: Desk) -> None:
-    serving = OperatorServer("[::1]:0", answering(desk))
+def test_it_leaves_no_thread(console: AppConsole) -> None:
+    serving = OperatorServer("[::1]:0", answering(console))
     try:
         assert serving.start().startswith("[::1]:")
     except OSError:

@@ -7,7 +7,15 @@ from typing import Any
 
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import HandlerStats
-from rocketapp.operate.view import DeadLetterLine, FailureLine, Now, Seen, Stall, Unassigned, View
+from rocketapp.operate.app_state import (
+    AppState,
+    DeadLetterLine,
+    FailureLine,
+    ProcessState,
+    ProcessView,
+    Stall,
+    Unassigned,
+)
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, Metric, QueueSnapshot
 
 
@@ -89,8 +97,8 @@ def seen(
     groups: Sequence[Unassigned] = (),
     letters: Sequence[DeadLetterLine] = (),
     **more: Any,
-) -> Seen:
-    view = View(
+) -> ProcessState:
+    view = ProcessView(
         app="shop",
         snapshot=snapshot or snapshot_of(),
         stalls=stalls,
@@ -98,8 +106,8 @@ def seen(
         dead_letters=tuple(letters),
         failures=tuple(FailureLine(at=1_700_000_000.0 + number, text=text) for number, text in enumerate(failures)),
     )
-    return Seen(**{"name": "", "view": view, "age": 0.5, **more})
+    return ProcessState(**{"name": "", "view": view, "age": 0.5, **more})
 
 
-def now_of(*processes: Seen, **more: Any) -> Now:
-    return Now(**{"app": "shop", "processes": processes, "is_draining": False, "patience": 30.0, **more})
+def now_of(*processes: ProcessState, **more: Any) -> AppState:
+    return AppState(**{"app": "shop", "processes": processes, "is_draining": False, "patience": 30.0, **more})

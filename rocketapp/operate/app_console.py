@@ -1,7 +1,7 @@
-"""Where an app is looked at and operated: what its processes told last, and what is asked of them.
+"""What operators see of a running app, and what they ask of it: the state behind its HTTP pages.
 
-Threads of the HTTP server look and ask; the event loop, or a thread when that is blocked, tells. What is known of a
-process is replaced as a whole.
+Threads of the HTTP server read it and send requests to the processes of the app. The processes report to it from their
+event loops, or from a thread while a loop is blocked. What is known of a process is one frozen value, replaced whole.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from rocketapp.errors import SetupError
 from rocketapp.model.event import LoopBlocked
+from rocketapp.operate.aggregate import Durations, aggregate_durations, aggregate_snapshots, counters_of, durations_of
+from rocketapp.operate.app_state import AppState, ProcessState, ProcessView, snapshots_of
 from rocketapp.operate.history import History
-from rocketapp.operate.together import Durations, added, counters_of, durations_of, together
-from rocketapp.operate.view import Now, Seen, View, snapshots_of
 from rocketapp.plugin import AppSnapshot
 
 ANSWERED_WITHIN = 4.0
@@ -32,14 +32,14 @@ answered, with the `number` of the question, are describe, replay and try.
 @dataclass(frozen=True, slots=True)
 class _Process:
     since: float
-    view: View | None = None
+    view: ProcessView | None = None
     blocked: LoopBlocked | None = None
     blocked_at: float = 0.0
     has_started: bool = False
 
 
-class Desk:
-    """One app in one process or several; for any thread."""
+class AppConsole:
+    """An app in one process or several. Every method may be called from any thread."""
 
     def __init__(
         self,
@@ -52,9 +52,10 @@ class Desk:
         may_try: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`app`: the name until a process tells it; `names`: of the processes, by number, empty for an only one.
+        """`app`: the name to show until a process reports its own.
 
-        `may_try`: whether a handler may be called with a message that an operator writes.
+        `names`: the names of the processes by number; empty when there is only one process.
+        `may_try`: whether an operator may call a handler with a message of their own.
         """
         self._app, self._names, self._patience, self._draining = app, names, patience, draining
         self._ask, self._now, self._may_try = ask, now, may_try
@@ -70,11 +71,11 @@ class Desk:
         self._description = ""
 
     def __repr__(self) -> str:
-        return f"<Desk of {self._app}: {len(self._names)} processes>"
+        return f"<AppConsole of {self._app}: {len(self._names)} processes>"
 
-    def now(self) -> Now:
-        """What is known at this moment; waits for nothing."""
-        return Now(
+    def state(self) -> AppState:
+        """The last known state of every process. Does not block."""
+        return AppState(
             app=self._app,
             processes=tuple(self._seen(number, one) for number, one in self._processes.copy().items()),
             is_draining=self._draining.is_set(),
@@ -90,7 +91,7 @@ class Desk:
 
         Raises SetupError for names that the app does not have, and when it does not run.
         """
-        known = snapshots_of(self.now().processes)
+        known = snapshots_of(self.state().processes)
         if not known:
             raise SetupError("", "the app does not consume yet")
         groups = [one for snapshot in known for one in snapshot.groups if one.group == group]
@@ -105,17 +106,17 @@ class Desk:
                 self._ask(number, {"call": call, "topic": topic, "group": group})
 
     def describe(self) -> bytes:
-        """The AsyncAPI document, as JSON. May take seconds. Raises SetupError when the app does not tell it.
+        """The AsyncAPI document of the app, as JSON. May take seconds.
 
-        It is kept until a process is started anew, perhaps with another app.
+        Raises SetupError when no process answers with one. Cached until a process starts again, perhaps with a new app.
         """
         if not self._description:
             self._description = self._answer_of("describe")
         return self._description.encode()
 
     def replay(self, group: str, identity: str) -> str:
-        """Send one dead letter of a group out again: what became of it. Raises SetupError with what went wrong."""
-        clusters = [one.cluster for one in self.now().snapshot.groups if one.group == group]
+        """Replay one dead letter of a group. Returns what became of it; raises SetupError with what went wrong."""
+        clusters = [one.cluster for one in self.state().snapshot.groups if one.group == group]
         if not clusters:
             raise SetupError("", "no handler of the app is in this group")
         return self._answer_of("replay", group=group, clusters=clusters, id=identity)
@@ -128,7 +129,7 @@ class Desk:
         return self._answer_of("try", handler=handler, body=body, tag=tag)
 
     def _answer_of(self, call: str, **fields: str | list[str]) -> str:
-        """What the first process answers that is there."""
+        """The answer of the first process that is running."""
         with self._lock:
             if not self._listening:
                 raise SetupError("", "no worker is there to ask yet: ask again")
@@ -144,26 +145,26 @@ class Desk:
             self._open.pop(number, None)
 
     def greet(self, number: int) -> list[tuple[str, str]]:
-        """Topics and groups that are paused for a process that starts; from now on it hears of changes."""
+        """Returns the paused topics and groups for a process that has just started, and sends it later changes."""
         with self._lock:
             self._listening.add(number)
             return list(self._paused)
 
-    def viewed(self, number: int, view: View) -> None:
-        """A process tells how it does."""
+    def viewed(self, number: int, view: ProcessView) -> None:
+        """Process `number` reports its present view."""
         self._app = view.app
         self._processes[number] = _Process(self._now(), view, has_started=True)
         if self._history.is_due(self._now()):
-            now = self.now()
-            self._history = self._history.with_sample(self._now(), now.counted, now.counts)
+            state = self.state()
+            self._history = self._history.with_sample(self._now(), state.counted, state.counts)
 
     def blocked(self, number: int, event: LoopBlocked) -> None:
-        """A process tells that its event loop is blocked, or that this is over."""
+        """Process `number` reports that its event loop is blocked, or is running again."""
         known, blocked = self._processes[number], None if event.is_over else event
         self._processes[number] = replace(known, blocked=blocked, blocked_at=self._now())
 
     def answered(self, number: int, answer: str, problem: str) -> None:
-        """A process answers a question, or says why it cannot. Nothing happens when nobody waits for it any more."""
+        """Process `number` answers a request, or says why it cannot. Ignored when nobody waits any more."""
         question = self._open.pop(number, None)
         if question is not None and problem:
             question.set_exception(SetupError("", problem))
@@ -171,20 +172,20 @@ class Desk:
             question.set_result(answer)
 
     def lost(self, number: int) -> None:
-        """The process has ended: what it counted stays counted."""
+        """Process `number` has ended. Its counters are kept in the totals."""
         with self._lock:
             self._listening.discard(number)
         self._description = ""
         known = self._processes[number]
         if known.view is not None:
             counted = counters_of(known.view.snapshot)
-            self._gone = counted if self._gone is None else together([self._gone, counted])
-            self._gone_durations = durations_of(added([self._gone_durations, known.view.durations]))
+            self._gone = counted if self._gone is None else aggregate_snapshots([self._gone, counted])
+            self._gone_durations = durations_of(aggregate_durations([self._gone_durations, known.view.durations]))
         self._processes[number] = _Process(self._now(), has_started=known.has_started)
 
-    def _seen(self, number: int, one: _Process) -> Seen:
+    def _seen(self, number: int, one: _Process) -> ProcessState:
         now, blocked = self._now(), one.blocked
         if blocked is not None:
             blocked = replace(blocked, seconds=blocked.seconds + now - one.blocked_at)
         name, age = self._names[number], now - one.since
-        return Seen(name=name, view=one.view, age=age, blocked=blocked, has_started=one.has_started)
+        return ProcessState(name=name, view=one.view, age=age, blocked=blocked, has_started=one.has_started)

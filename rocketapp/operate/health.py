@@ -1,8 +1,8 @@
-"""What is the matter with an app, in the words of its log, and what mends it.
+"""What is wrong with an app, in the words of its log, and what to do about it.
 
-`/ready`, the page and `rocketapp doctor` show the same findings. Those that a person has to look at keep the app from
-being ready: a blocked loop at once, a queue when it has stood still for `app.ready_patience` seconds without a message
-being finished. What goes on by itself before that is shown and nothing more.
+`/ready`, the page and `rocketapp doctor` show the same findings. Findings with `needs_person` make the app not ready: a
+blocked loop at once, a queue when it has stood still for `app.ready_patience` seconds without a message being
+finished. What recovers by itself before that is shown, and changes nothing else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 from rocketapp.model.event import LoopFailed, QueueBlocked, RollOut
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.operate.view import Now, Seen, Stall, View
+from rocketapp.operate.app_state import AppState, ProcessState, ProcessView, Stall
 from rocketapp.plugins.log_lines import line_of
 
 LATE: Final = 5.0
@@ -25,7 +25,7 @@ MOST: Final = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is the matter."""
+    """One problem, and what to do about it."""
 
     text: str
     mend: str = ""
@@ -35,8 +35,8 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What is said of an app."""
+class Health:
+    """Whether an app is alive and ready, and its findings."""
 
     is_alive: bool
     """The event loop of each process runs, as far as it has started."""
@@ -45,24 +45,30 @@ class Verdict:
     """Those that need a person first."""
 
 
-def judge(now: Now) -> Verdict:
-    """What is the matter at this moment."""
-    late = [(one, finding) for one in now.processes if (finding := _late(one)) is not None]
-    views = [one.view for one in now.processes if one.view is not None]
+def check_health(state: AppState) -> Health:
+    """Look at the state of an app and report what is wrong."""
+    late = [(one, finding) for one in state.processes if (finding := _late(one)) is not None]
+    views = [one.view for one in state.processes if one.view is not None]
     found = [finding for _, finding in late]
-    found += [*_starts(now), *_unassigned(now, views), *_stalls(now, views), *_corrections(views), *_changes(views)]
-    if now.is_draining:
+    found += [
+        *_starts(state),
+        *_unassigned(state, views),
+        *_stalls(state, views),
+        *_corrections(views),
+        *_changes(views),
+    ]
+    if state.is_draining:
         found.insert(0, Finding(text="draining: handlers that run may finish, and nothing new is started"))
-    has_started = bool(now.processes) and all(one.has_started and _has_assigned(one) for one in now.processes)
+    has_started = bool(state.processes) and all(one.has_started and _has_assigned(one) for one in state.processes)
     found.sort(key=lambda one: (not one.needs_person, -one.seconds))
-    is_ready = has_started and not now.is_draining and not any(one.needs_person for one in found)
+    is_ready = has_started and not state.is_draining and not any(one.needs_person for one in found)
     # A start may compute for long, and would compute as long again in a process that takes its place.
     is_alive = all(one.view is None for one, _ in late)
-    return Verdict(is_alive=is_alive, is_ready=is_ready, findings=tuple(found))
+    return Health(is_alive=is_alive, is_ready=is_ready, findings=tuple(found))
 
 
-def _late(one: Seen) -> Finding | None:
-    """A process whose loop does not run."""
+def _late(one: ProcessState) -> Finding | None:
+    """A finding if the event loop of this process does not run."""
     if one.blocked is not None:
         text = line_of(one.blocked).text
         mend = "make the handler a sync function, or let it await what it waits for"
@@ -76,30 +82,30 @@ def _late(one: Seen) -> Finding | None:
     return Finding(text=text, mend=mend, seconds=one.age, needs_person=True)
 
 
-def _starts(now: Now) -> Iterator[Finding]:
-    """Processes that do not consume yet, or not any more."""
-    for one in now.processes:
-        if one.view is not None or one.blocked is not None or now.is_draining:
+def _starts(state: AppState) -> Iterator[Finding]:
+    """Findings for processes that do not consume yet, or no more."""
+    for one in state.processes:
+        if one.view is not None or one.blocked is not None or state.is_draining:
             continue
         text, mend = f"{one.name} has died and is started again", "the log says what it died of"
         if not one.has_started:
             text = f"{one.name or 'the app'} is starting"
             mend = "the log says how far it came; py-spy shows where a process stands that logs nothing"
-        yield Finding(text=text, mend=mend, seconds=one.age, needs_person=one.age >= now.patience)
+        yield Finding(text=text, mend=mend, seconds=one.age, needs_person=one.age >= state.patience)
 
 
-def _has_assigned(one: Seen) -> bool:
-    """Until every group knows its queues once, the process does not consume yet."""
+def _has_assigned(one: ProcessState) -> bool:
+    """Whether every group of this process has been assigned its queues once: before that it does not consume."""
     return one.view is None or all(group.has_assigned for group in one.view.unassigned)
 
 
-def _unassigned(now: Now, views: Sequence[View]) -> Iterator[Finding]:
-    """Groups that cannot learn which queues are theirs: once for all processes that say the same."""
-    together: dict[tuple[str, str], float] = {}
+def _unassigned(state: AppState, views: Sequence[ProcessView]) -> Iterator[Finding]:
+    """Findings for groups that cannot learn which queues are theirs; one for all processes with the same reason."""
+    by_reason: dict[tuple[str, str], float] = {}
     for one in (one for view in views for one in view.unassigned):
         key = one.group, one.reason
-        together[key] = max(one.seconds, together.get(key, 0.0))
-    for (group, reason), seconds in together.items():
+        by_reason[key] = max(one.seconds, by_reason.get(key, 0.0))
+    for (group, reason), seconds in by_reason.items():
         if not reason:
             yield Finding(text=f"group {group} does not know its queues yet", seconds=seconds)
             continue
@@ -109,35 +115,35 @@ def _unassigned(now: Now, views: Sequence[View]) -> Iterator[Finding]:
             if "no consumer for this group" in reason
             else "see that the brokers run, and can be reached from here at the addresses that they tell (brokerIP1)"
         )
-        yield Finding(text=text, mend=mend, seconds=seconds, needs_person=seconds >= now.patience)
+        yield Finding(text=text, mend=mend, seconds=seconds, needs_person=seconds >= state.patience)
 
 
-def _stalls(now: Now, views: Sequence[View]) -> Iterator[Finding]:
-    """Queues of one topic and broker that stand still for the same reason are one finding."""
-    together: dict[tuple[str, str, str, str], list[Stall]] = {}
+def _stalls(state: AppState, views: Sequence[ProcessView]) -> Iterator[Finding]:
+    """Findings for queues that stand still; one for all queues of a topic and broker with the same reason."""
+    by_reason: dict[tuple[str, str, str, str], list[Stall]] = {}
     for stall in (stall for view in views for stall in view.stalls):
         key = stall.group, stall.queue.topic, stall.queue.broker_name, stall.reason
-        together.setdefault(key, []).append(stall)
-    for stalls in together.values():
+        by_reason.setdefault(key, []).append(stall)
+    for stalls in by_reason.values():
         first, longest = min(stalls, key=lambda one: one.queue), max(one.seconds for one in stalls)
         text = line_of(QueueBlocked(first.group, first.queue, first.reason)).text
         text += _and_more(len(stalls))
         mend = mend_of(first.reason, first.queue.topic)
-        yield Finding(text=text, mend=mend, seconds=longest, needs_person=longest >= now.patience)
+        yield Finding(text=text, mend=mend, seconds=longest, needs_person=longest >= state.patience)
 
 
 def _and_more(count: int) -> str:
     return f" (and {count - 1} more of its queues)" if count > 1 else ""
 
 
-def _corrections(views: Sequence[View]) -> Iterator[Finding]:
-    """Queues that do not go on where their group was: it goes on by itself, and a person may want the rest."""
-    together: dict[tuple[str, str, str, str], set[MessageQueue]] = {}
+def _corrections(views: Sequence[ProcessView]) -> Iterator[Finding]:
+    """Findings for queues whose offset was corrected: consuming goes on, but a person may want the rest."""
+    by_reason: dict[tuple[str, str, str, str], set[MessageQueue]] = {}
     for group in (group for view in views for group in view.snapshot.groups):
         for one in (one for one in group.queues if one.corrected):
             key = group.group, one.queue.topic, one.queue.broker_name, one.corrected
-            together.setdefault(key, set()).add(one.queue)
-    for (group_name, topic, _, why), queues in together.items():
+            by_reason.setdefault(key, set()).add(one.queue)
+    for (group_name, topic, _, why), queues in by_reason.items():
         text = f"group {group_name}: {min(queues)}: {why}{_and_more(len(queues))}"
         yield Finding(text=text, mend=mend_of_offset(group_name, topic))
 
@@ -150,8 +156,8 @@ def mend_of_offset(group: str, topic: str) -> str:
     )
 
 
-def _changes(views: Sequence[View]) -> Iterator[Finding]:
-    """Groups whose members subscribe differently, and limits that are not as they were declared or set: each once."""
+def _changes(views: Sequence[ProcessView]) -> Iterator[Finding]:
+    """Findings for groups whose members subscribe differently, and for limits changed by `app.adjust`."""
     groups = [group for view in views for group in view.snapshot.groups]
     mend = "it ends by itself when all members run one version; what they do not take is forwarded meanwhile"
     for name, text in {group.group: group.roll_out for group in reversed(groups) if group.roll_out}.items():
@@ -163,7 +169,7 @@ def _changes(views: Sequence[View]) -> Iterator[Finding]:
         yield Finding(text=f"group {name}: topic {topic} runs with {text}", mend=mend)
 
 
-def _of(one: Seen, text: str) -> str:
+def _of(one: ProcessState, text: str) -> str:
     return f"{one.name}: {text}" if one.name else text
 
 
@@ -195,6 +201,6 @@ _MENDS: Final[Mapping[str, str]] = {
 
 
 def mend_of(reason: str, topic: str) -> str:
-    """What a person can do about this reason of a queue to stand still."""
+    """What a person can do about a queue that stands still for this reason."""
     found = (mend for pattern, mend in _MENDS.items() if re.search(pattern, reason))
     return next(found, "the log says when and how it began").replace("{topic!r}", repr(topic))

@@ -9,10 +9,10 @@ from functools import partial
 
 from rocketapp import MessageQueue
 from rocketapp.model.event import Event, LoopBlocked, Observe, Retried, TopicMissing
-from rocketapp.operate.desk import Desk
-from rocketapp.operate.operation import MOST_FAILURES, Operation
-from rocketapp.operate.verdict import LATE
-from rocketapp.operate.view import Seen
+from rocketapp.operate.app_console import AppConsole
+from rocketapp.operate.app_state import ProcessState
+from rocketapp.operate.health import LATE
+from rocketapp.operate.view_plugin import MOST_FAILURES, ViewPlugin
 from rocketapp.plugin import AppSnapshot, events
 from tests.unit.operate.views import snapshot_of
 
@@ -27,16 +27,16 @@ class App:
 
     def __init__(self, cost: float = 0.0) -> None:
         self.now, self._cost = 0.0, cost
-        self.desk = Desk(
+        self.console = AppConsole(
             "app", {1: ""}, patience=30.0, draining=asyncio.Event(), ask=lambda *_: None, now=lambda: self.now
         )
-        operation = Operation(
-            viewed=partial(self.desk.viewed, 1), blocked=partial(self.desk.blocked, 1), now=lambda: self.now
+        operation = ViewPlugin(
+            viewed=partial(self.console.viewed, 1), blocked=partial(self.console.blocked, 1), now=lambda: self.now
         )
         self.observe: Observe = operation.observe_events(app=self)
 
-    def seen(self) -> Seen:
-        (process,) = self.desk.now().processes
+    def seen(self) -> ProcessState:
+        (process,) = self.console.state().processes
         return process
 
     def every(self, seconds: float, call: Callable[[], None]) -> None:
@@ -46,7 +46,7 @@ class App:
         self.now += self._cost
         return snapshot_of()
 
-    def second(self) -> Seen:
+    def second(self) -> ProcessState:
         """What is known a second later."""
         self.now = float(int(self.now) + 1)
         before = self.seen()

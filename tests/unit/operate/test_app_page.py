@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from html.parser import HTMLParser
 
+from rocketapp.operate.app_page import bars, curves, page
+from rocketapp.operate.app_state import AppState
+from rocketapp.operate.health import check_health
 from rocketapp.operate.history import History
-from rocketapp.operate.page import bars, curves, page
-from rocketapp.operate.verdict import judge
-from rocketapp.operate.view import Now
 from rocketapp.plugins.counts import CallKey, Counts, Histogram
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall
 
 AT = 1_800_000_000.0
 
 
-def shown(now: Now) -> str:
-    return page(now, judge(now), AT)
+def shown(now: AppState) -> str:
+    return page(now, check_health(now), AT)
 
 
 def text_of(html: str) -> str:
@@ -28,7 +28,7 @@ def text_of(html: str) -> str:
     return " ".join(" ".join(found).split())
 
 
-def busy(minutes: int = 15) -> Now:
+def busy(minutes: int = 15) -> AppState:
     """120 messages a minute, each for 20 ms; one attempt failed in the last step."""
     history, counts = History(), Counts()
     histogram = counts.histograms.setdefault(CallKey("orders", "shop", "app:settle"), Histogram())

@@ -1,7 +1,7 @@
-"""What the pages of a running app and of a broker are made of: HTML that is complete without a script.
+"""HTML parts that the pages of an app and of a broker share. The pages work without a script.
 
-Nothing is loaded from elsewhere. All text of others is escaped where it is put in. The only script asks for the page
-again and puts the new body in the place of the old one; without it the browser loads the page anew.
+Nothing is loaded from elsewhere, and all foreign text is escaped where it is inserted. The only script fetches the page
+again and replaces its body; without the script the browser reloads the page.
 """
 
 from __future__ import annotations
@@ -34,10 +34,9 @@ END: Final = "</main></body></html>"
 
 
 def head(name: str, word: str, about: Sequence[str], *, is_good: bool, asks_again: bool = True) -> Iterator[str]:
-    """The beginning of a page. `about`: HTML of the line beside its title.
+    """The beginning of a page. `about`: the HTML of the line beside its title.
 
-    `asks_again`: whether it is asked for again and again; one with a form is not, for a new one would lack what a user
-    has typed.
+    `asks_again`: whether the page reloads itself. A form does not: a reload would lose what was typed.
     """
     yield f"{START}<title>{escape(name)}: {word}</title><style>{STYLE}</style>"
     if asks_again:
@@ -49,14 +48,14 @@ def head(name: str, word: str, about: Sequence[str], *, is_good: bool, asks_agai
 
 
 def small_page(name: str, title: str, html: str) -> str:
-    """One card, which is not asked for again."""
+    """A page of one card that does not reload itself."""
     top = f"{START}<title>{escape(name)}: {title}</title><style>{STYLE}</style></head>"
     back = f'<header><h1>{escape(name)}</h1><p><a href="/">back to the page</a></p></header>'
     return f'{top}<body>{back}<main><section class="card"><h2>{title}</h2>{html}</section>{END}\n'
 
 
 def button(call: str, named: str, *, token: str = "", **fields: str) -> str:
-    """It keeps its id when the page is asked for again. `token`: what the form must have beside its fields."""
+    """A button that sends a form. Its id survives a reload. `token`: the secret that the form must send along."""
     given = {**fields, "token": token} if token else fields
     hidden = "".join(f'<input type="hidden" name="{name}" value="{escape(value)}">' for name, value in given.items())
     identity = " ".join(fields.values())
@@ -67,7 +66,7 @@ def button(call: str, named: str, *, token: str = "", **fields: str) -> str:
 def table(
     title: str, columns: Columns, rows: Sequence[Any], empty: str, *, note: str = "", after: Iterable[str] = ()
 ) -> Iterator[str]:
-    """A card with a table, or with what is said where there is no row. `note` and `after` are HTML."""
+    """A card with a table, or with the text `empty` when there is no row. `note` and `after` are HTML."""
     said = f" <small>{note}</small>" if note else ""
     yield f'<section class="card"><h2 id="{_anchor(title)}">{title}{said}</h2>'
     if rows:
@@ -100,7 +99,7 @@ def _anchor(title: str) -> str:
 
 
 def shown(text: str) -> str:
-    """As HTML; words that are very long may be broken behind their dots, dashes and colons."""
+    """The text, escaped for HTML. Long words may break behind dots, dashes and colons."""
     return " ".join(
         "<wbr>".join(map(escape, _BREAK.split(word))) if len(word) > LONG_WORD else escape(word)
         for word in text.split(" ")

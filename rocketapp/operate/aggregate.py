@@ -1,4 +1,4 @@
-"""Several processes of one app as one: counters and durations are added, queues stand side by side."""
+"""Adds up what several processes of one app report: counters and durations are summed, queues are listed together."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Durations = tuple[tuple[CallKey, tuple[tuple[int, ...], float, int]], ...]
 
 
 def durations_of(counts: Counts) -> Durations:
-    """What was counted up to now."""
+    """A copy of all durations measured so far."""
     # Threads of handlers add new ones meanwhile.
     known = counts.histograms.copy().items()
     return tuple((which, (tuple(one.buckets), one.total, one.messages)) for which, one in known)
 
 
-def added(parts: Iterable[Durations]) -> Counts:
-    """Several processes as one."""
+def aggregate_durations(parts: Iterable[Durations]) -> Counts:
+    """The durations of several processes, added."""
     found = Counts()
     for which, (buckets, total, messages) in chain.from_iterable(parts):
         known = found.histograms.setdefault(which, Histogram())
@@ -32,8 +32,8 @@ def added(parts: Iterable[Durations]) -> Counts:
     return found
 
 
-def together(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:
-    """The sum. Members of a group are what the best informed process knows."""
+def aggregate_snapshots(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:
+    """The snapshots of several processes as one. Members of a group: as the process says that knows most of them."""
     if len(snapshots) == 1:
         return snapshots[0]
     groups: dict[tuple[str, str], list[GroupSnapshot]] = {}
@@ -52,7 +52,7 @@ def together(snapshots: Sequence[AppSnapshot]) -> AppSnapshot:
 
 
 def counters_of(snapshot: AppSnapshot) -> AppSnapshot:
-    """What stays of a process that has ended: what it did, and nothing that it owned."""
+    """The snapshot of a process that has ended: its counters, without the queues that it owned."""
     groups = tuple(replace(group, members=0, queues=()) for group in snapshot.groups)
     counters = tuple(metric for metric in snapshot.metrics if metric.kind == "counter")
     return AppSnapshot(cache_limit_bytes=0, groups=groups, client_ids={}, metrics=counters)

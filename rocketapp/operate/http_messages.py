@@ -1,8 +1,8 @@
-"""One request, one answer, and what is refused, whoever answers: without a socket.
+"""Requests and responses of the operators' HTTP server, and which requests are refused. No socket.
 
-Probes and metrics are answered to all that can connect. The pages name handlers, failures and messages, so a browser
-gets them only under a name that no stranger's page can have made for this address. What changes something (to pause,
-resume, replay, try) is for this machine alone, and never for a form of another site.
+Probes and metrics are answered to every client. The pages name handlers, failures and messages, so a browser gets them
+only under a host name that no foreign page can have made for this address (DNS rebinding). Requests that change
+something (pause, resume, replay, try) are accepted from this machine only, and never from a form of another site.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request. Names of headers are in lower case."""
+    """One HTTP request. Header names are in lower case."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ class Request:
     """What follows the path."""
 
     def form(self, fields: Sequence[str]) -> dict[str, str]:
-        """The fields of its form: these, each once. Raises ValueError, which says what to give."""
+        """The fields of its form: exactly these, each once. Raises ValueError that says which fields to send."""
         try:
             text = self.body.decode("ascii")
             given = parse_qs(text, keep_blank_values=True, strict_parsing=True, max_num_fields=len(fields))
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
-    """One answer. Nothing of a request is in its headers."""
+    """One HTTP response. No header contains text of a request."""
 
     status: int
     body: bytes
@@ -85,7 +85,7 @@ def _refused_change(request: Request, host: str) -> Response | None:
 
 
 def outcome_of(call: Callable[[], str]) -> tuple[int, str]:
-    """The status and the text of what an operator asked for."""
+    """HTTP status and text for what an operator asked for: 200 and the result, or an error status and the reason."""
     try:
         return 200, call()
     except RocketAppError as error:
@@ -96,7 +96,7 @@ def html(page: str, status: int = 200, *, policy: str = "") -> Response:
     """Where probes and metrics alone are asked for, nothing of the pages is imported. `policy`: of its contents; empty
     is that of the pages here.
     """
-    from rocketapp.operate.parts import CONTENT_POLICY
+    from rocketapp.operate.html_parts import CONTENT_POLICY
 
     headers = {"Content-Security-Policy": policy or CONTENT_POLICY, "Referrer-Policy": "same-origin"}
     body = page.encode("utf-8", "replace")
@@ -104,7 +104,7 @@ def html(page: str, status: int = 200, *, policy: str = "") -> Response:
 
 
 def _strange_host(request: Request, host: str, *, is_needed: bool = False) -> str:
-    """Why this name is refused: a page of a stranger may have a name that leads to our address."""
+    """Why this Host header is refused: a foreign page may use a name that resolves to our address."""
     name = request.headers.get("host", "")
     if not name:
         return "the header Host is missing" if is_needed else ""

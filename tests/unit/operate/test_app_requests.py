@@ -18,10 +18,10 @@ from rocketapp import RocketApp
 from rocketapp.app.settings import Settings
 from rocketapp.asyncapi.document import document_of, encoded
 from rocketapp.errors import SetupError
-from rocketapp.operate import desk
-from rocketapp.operate.gate import Request, Response
-from rocketapp.operate.requests import answer
-from rocketapp.operate.view import Now
+from rocketapp.operate import app_console
+from rocketapp.operate.app_requests import answer
+from rocketapp.operate.app_state import AppState
+from rocketapp.operate.http_messages import Request, Response
 from tests.cases import cases
 from tests.unit.operate.views import letter, now_of, queue_at, seen, snapshot_of, stall
 
@@ -32,15 +32,15 @@ TRIED = urlencode({"handler": "app:settle orders shop", "tag": "", "body": '{"ce
 EVIL = "<script>alert('x')</script>"
 
 
-class Desk(desk.Desk):
+class AppConsole(app_console.AppConsole):
     """Says what it is given, and keeps what was asked of it."""
 
-    def __init__(self, now: Now) -> None:
+    def __init__(self, now: AppState) -> None:
         super().__init__("shop", {}, patience=30.0, draining=asyncio.Event(), ask=lambda number, fields: None)
         self.shown = now
         self.changes: list[tuple[str, str, str]] = []
 
-    def now(self) -> Now:
+    def state(self) -> AppState:
         return self.shown
 
     def change(self, call: Literal["pause", "resume"], topic: str, group: str) -> None:
@@ -62,12 +62,12 @@ class Desk(desk.Desk):
         return encoded(document_of(RocketApp("shop"), Settings())).encode()
 
 
-def get(path: str, now: Now | None = None, headers: Mapping[str, str] = OPEN) -> Response:
-    return answer(Request(method="GET", path=path, headers=headers), Desk(now or now_of(seen())), "shop.internal")
+def get(path: str, now: AppState | None = None, headers: Mapping[str, str] = OPEN) -> Response:
+    return answer(Request(method="GET", path=path, headers=headers), AppConsole(now or now_of(seen())), "shop.internal")
 
 
 def post(
-    desk: Desk,
+    console: AppConsole,
     path: str = "/pause",
     *,
     headers: Mapping[str, str] = OPEN,
@@ -75,7 +75,7 @@ def post(
     body: bytes = ORDERS,
 ) -> Response:
     request = Request(method="POST", path=path, headers=headers, body=body, peer=peer)
-    return answer(request, desk, "shop.internal")
+    return answer(request, console, "shop.internal")
 
 
 @pytest.mark.parametrize(("seconds", "status", "word"), [(29.0, 200, "ready"), (31.0, 503, "not ready")])
@@ -142,7 +142,7 @@ def test_doctor_says_the_findings_as_json() -> None:
 
 def test_an_unknown_path_and_another_method_are_refused() -> None:
     assert get("/etc/passwd").status == 404
-    deleted = answer(Request(method="DELETE", path="/ready"), Desk(now_of(seen())), "h")
+    deleted = answer(Request(method="DELETE", path="/ready"), AppConsole(now_of(seen())), "h")
     assert (deleted.status, deleted.headers["Allow"]) == (405, "GET, HEAD")
     assert get("/pause").status == 405
 
@@ -160,16 +160,16 @@ def test_the_page_does_not_open_under_a_name_that_a_stranger_may_have_made(host:
 
 
 def test_a_form_of_the_page_pauses_and_leads_back() -> None:
-    desk = Desk(now_of(seen()))
-    found = post(desk, headers={**OPEN, "origin": "http://127.0.0.1:8080", "sec-fetch-site": "same-origin"})
+    console = AppConsole(now_of(seen()))
+    found = post(console, headers={**OPEN, "origin": "http://127.0.0.1:8080", "sec-fetch-site": "same-origin"})
     assert (found.status, found.headers["Location"]) == (303, "/")
-    assert desk.changes == [("pause", "orders", "shop")]
+    assert console.changes == [("pause", "orders", "shop")]
 
 
 def test_a_command_line_pauses_as_well() -> None:
-    desk = Desk(now_of(seen()))
-    assert post(desk, headers=OPEN, peer="::ffff:127.0.0.1").status == 303
-    assert desk.changes
+    console = AppConsole(now_of(seen()))
+    assert post(console, headers=OPEN, peer="::ffff:127.0.0.1").status == 303
+    assert console.changes
 
 
 @cases(
@@ -189,10 +189,10 @@ def test_a_command_line_pauses_as_well() -> None:
     ids=["site", "sandbox", "port", "fetched", "sibling", "rebound", "nameless", "far", "far in 6", "by a proxy"],
 )
 def test_what_may_come_from_elsewhere_changes_nothing(headers: dict[str, str], peer: str) -> None:
-    desk = Desk(now_of(seen(), may_try=True))
+    console = AppConsole(now_of(seen(), may_try=True))
     for path, body in (("/pause", ORDERS), ("/replay", LETTER), ("/try", TRIED)):
-        assert post(desk, path, headers=headers, peer=peer, body=body).status == 403
-    assert desk.changes == []
+        assert post(console, path, headers=headers, peer=peer, body=body).status == 403
+    assert console.changes == []
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_what_may_come_from_elsewhere_changes_nothing(headers: dict[str, str], p
     ],
 )
 def test_a_form_that_names_no_topic_of_the_app_is_refused(body: bytes, status: int) -> None:
-    assert post(Desk(now_of(seen())), headers=OPEN, body=body).status == status
+    assert post(AppConsole(now_of(seen())), headers=OPEN, body=body).status == status
 
 
 def test_a_dead_letter_has_its_reason_and_a_button_that_replays_it() -> None:
@@ -216,18 +216,18 @@ def test_a_dead_letter_has_its_reason_and_a_button_that_replays_it() -> None:
     assert "KeyError: &lt;script&gt;" in letters
     assert "app:settle at orders, message 7F01, attempt 16" in letters
     assert '<form method="post" action="/replay"><input type="hidden" name="group" value="shop">' in letters
-    desk = Desk(now_of(process))
-    found = post(desk, "/replay", body=LETTER)
-    assert (found.status, desk.changes) == (200, [("replay", "7F01", "shop")])
+    console = AppConsole(now_of(process))
+    found = post(console, "/replay", body=LETTER)
+    assert (found.status, console.changes) == (200, [("replay", "7F01", "shop")])
     assert "dead letter 7F01 was replayed" in found.body.decode()
 
 
 def test_a_handler_is_tried_and_the_form_keeps_what_was_given() -> None:
-    desk = Desk(now_of(seen(), may_try=True))
-    assert "<option>app:settle orders shop</option>" in get("/try", desk.shown).body.decode()
-    assert "/try" in get("/", desk.shown).body.decode()
-    found = post(desk, "/try", body=TRIED)
-    assert (found.status, desk.changes) == (200, [("try", "app:settle orders shop", '{"cents": 5} <b>')])
+    console = AppConsole(now_of(seen(), may_try=True))
+    assert "<option>app:settle orders shop</option>" in get("/try", console.shown).body.decode()
+    assert "/try" in get("/", console.shown).body.decode()
+    found = post(console, "/try", body=TRIED)
+    assert (found.status, console.changes) == (200, [("try", "app:settle orders shop", '{"cents": 5} <b>')])
     text = found.body.decode()
     assert "Done: {&quot;cents&quot;: 5} &lt;b&gt;" in text
     assert "<option selected>app:settle orders shop</option>" in text
@@ -235,10 +235,10 @@ def test_a_handler_is_tried_and_the_form_keeps_what_was_given() -> None:
 
 
 def test_outside_of_development_nothing_is_tried() -> None:
-    desk = Desk(now_of(seen()))
-    assert (post(desk, "/try", body=TRIED).status, get("/try").status) == (403, 403)
+    console = AppConsole(now_of(seen()))
+    assert (post(console, "/try", body=TRIED).status, get("/try").status) == (403, 403)
     assert "/try" not in get("/").body.decode()
-    assert desk.changes == []
+    assert console.changes == []
 
 
 def test_the_document_and_its_page_are_for_those_who_may_see_the_page() -> None:

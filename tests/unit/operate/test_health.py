@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from rocketapp.model.event import LoopBlocked, LoopFailed, RollOut
-from rocketapp.operate.verdict import judge, mend_of
-from rocketapp.operate.view import Now, Seen
+from rocketapp.operate.app_state import AppState, ProcessState
+from rocketapp.operate.health import check_health, mend_of
 from rocketapp.plugins.log_lines import line_of
 from tests.cases import cases
 from tests.unit.operate.views import now_of, queue_at, seen, snapshot_of, stall, unassigned
@@ -17,12 +17,12 @@ BLOCKED = LoopBlocked(6.0, "app.py:12", "app:settle", is_over=False, stack="sett
 
 
 def test_an_app_whose_queues_move_is_alive_and_ready() -> None:
-    verdict = judge(now_of(seen()))
-    assert (verdict.is_alive, verdict.is_ready, verdict.findings) == (True, True, ())
+    health = check_health(now_of(seen()))
+    assert (health.is_alive, health.is_ready, health.findings) == (True, True, ())
 
 
 def test_a_queue_that_stands_still_needs_a_person_when_patience_is_over() -> None:
-    early, late = (judge(now_of(seen(stall("paused: by the app", seconds)))) for seconds in (29.9, 30.0))
+    early, late = (check_health(now_of(seen(stall("paused: by the app", seconds)))) for seconds in (29.9, 30.0))
     assert early.is_ready
     assert not late.is_ready
     assert [one.text for one in early.findings] == [one.text for one in late.findings]
@@ -31,37 +31,37 @@ def test_a_queue_that_stands_still_needs_a_person_when_patience_is_over() -> Non
 
 def test_queues_with_one_reason_are_one_finding() -> None:
     some = [stall("pull failed: refused", 5.0 + number, queue_id=number) for number in range(4)]
-    (finding,) = judge(now_of(seen(*some))).findings
+    (finding,) = check_health(now_of(seen(*some))).findings
     assert finding.text.endswith("orders@broker-a:0 stands still: pull failed: refused (and 3 more of its queues)")
     assert finding.seconds == 8.0
 
 
 def test_a_blocked_loop_is_neither_alive_nor_ready_and_named_in_the_words_of_the_log() -> None:
-    verdict = judge(now_of(seen(blocked=BLOCKED)))
-    assert (verdict.is_alive, verdict.is_ready) == (False, False)
-    assert verdict.findings[0].text == (
+    health = check_health(now_of(seen(blocked=BLOCKED)))
+    assert (health.is_alive, health.is_ready) == (False, False)
+    assert health.findings[0].text == (
         "app:settle has blocked the event loop for 6 s at app.py:12: nothing else runs; a handler that blocks must be "
         "a sync function; it stands in settle app.py:12"
     )
 
 
 def test_a_start_that_blocks_the_loop_is_named_and_is_no_reason_to_end_the_process() -> None:
-    verdict = judge(now_of(Seen(name="", view=None, age=6.0, blocked=BLOCKED, has_started=False)))
-    assert (verdict.is_alive, verdict.is_ready) == (True, False)
-    assert [one.text.startswith("app:settle has blocked") for one in verdict.findings] == [True]
+    health = check_health(now_of(ProcessState(name="", view=None, age=6.0, blocked=BLOCKED, has_started=False)))
+    assert (health.is_alive, health.is_ready) == (True, False)
+    assert [one.text.startswith("app:settle has blocked") for one in health.findings] == [True]
 
 
 @pytest.mark.parametrize(
     ("now", "text", "is_alive"),
     [
-        (now_of(Seen(name="", view=None, age=2.0, has_started=False)), "the app is starting", True),
+        (now_of(ProcessState(name="", view=None, age=2.0, has_started=False)), "the app is starting", True),
         (
-            now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=2.0, has_started=False)),
+            now_of(seen(name="worker 1"), ProcessState(name="worker 2", view=None, age=2.0, has_started=False)),
             "worker 2 is starting",
             True,
         ),
         (
-            now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=31.0)),
+            now_of(seen(name="worker 1"), ProcessState(name="worker 2", view=None, age=31.0)),
             "worker 2 has died and is started again",
             True,
         ),
@@ -78,26 +78,28 @@ def test_a_start_that_blocks_the_loop_is_named_and_is_no_reason_to_end_the_proce
     ],
     ids=["starting", "a worker starts", "a worker is dead", "frozen", "draining"],
 )
-def test_an_app_that_does_not_consume_is_not_ready_and_says_why(now: Now, text: str, is_alive: bool) -> None:
-    verdict = judge(now)
-    assert [one.text for one in verdict.findings] == [text]
-    assert (verdict.is_alive, verdict.is_ready) == (is_alive, False)
+def test_an_app_that_does_not_consume_is_not_ready_and_says_why(now: AppState, text: str, is_alive: bool) -> None:
+    health = check_health(now)
+    assert [one.text for one in health.findings] == [text]
+    assert (health.is_alive, health.is_ready) == (is_alive, False)
 
 
 @pytest.mark.parametrize(("age", "needs_person"), [(2.0, False), (31.0, True)])
 def test_a_start_that_does_not_come_to_its_end_needs_a_person(age: float, needs_person: bool) -> None:
-    (found,) = judge(now_of(seen(), Seen(name="worker 2", view=None, age=age, has_started=False))).findings
+    (found,) = check_health(
+        now_of(seen(), ProcessState(name="worker 2", view=None, age=age, has_started=False))
+    ).findings
     assert (found.seconds, found.needs_person) == (age, needs_person)
 
 
 def test_a_worker_that_was_just_started_again_does_not_make_the_app_unready() -> None:
-    assert judge(now_of(seen(name="worker 1"), Seen(name="worker 2", view=None, age=2.0))).is_ready
+    assert check_health(now_of(seen(name="worker 1"), ProcessState(name="worker 2", view=None, age=2.0))).is_ready
 
 
 def test_a_group_that_does_not_know_its_queues_yet_is_not_ready() -> None:
-    verdict = judge(now_of(seen(groups=[unassigned("", 0.5, has_assigned=False)])))
-    assert [one.text for one in verdict.findings] == ["group shop does not know its queues yet"]
-    assert (verdict.is_alive, verdict.is_ready) == (True, False)
+    health = check_health(now_of(seen(groups=[unassigned("", 0.5, has_assigned=False)])))
+    assert [one.text for one in health.findings] == ["group shop does not know its queues yet"]
+    assert (health.is_alive, health.is_ready) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,12 @@ def test_a_group_that_does_not_know_its_queues_yet_is_not_ready() -> None:
     ],
 )
 def test_a_group_whose_rebalance_fails_is_not_ready_in_the_words_of_the_log(problem: str, mend: str) -> None:
-    first = judge(now_of(seen(groups=[unassigned(problem, 1.0, has_assigned=False)])))
-    early, late = (judge(now_of(seen(groups=[unassigned(problem, seconds)]))) for seconds in (29.9, 30.0))
+    first = check_health(now_of(seen(groups=[unassigned(problem, 1.0, has_assigned=False)])))
+    early, late = (check_health(now_of(seen(groups=[unassigned(problem, seconds)]))) for seconds in (29.9, 30.0))
     assert [one.is_ready for one in (first, early, late)] == [False, True, False]
-    workers = judge(now_of(*(seen(name=f"worker {number}", groups=[unassigned(problem, 31.0)]) for number in (1, 2))))
+    workers = check_health(
+        now_of(*(seen(name=f"worker {number}", groups=[unassigned(problem, 31.0)]) for number in (1, 2)))
+    )
     (finding,) = workers.findings
     assert finding.text == f"group shop: {line_of(LoopFailed('rebalance', problem)).text}"
     assert mend in finding.mend
@@ -145,10 +149,10 @@ def test_a_roll_out_is_told_once_and_leaves_the_app_ready() -> None:
     (group,) = snapshot_of().groups
     text = "member m subscribes orders with a, this app with b"
     rolled = replace(snapshot_of(), groups=(replace(group, roll_out=text),))
-    verdict = judge(now_of(seen(snapshot=rolled), seen(snapshot=rolled)))
-    (finding,) = verdict.findings
+    health = check_health(now_of(seen(snapshot=rolled), seen(snapshot=rolled)))
+    (finding,) = health.findings
     assert finding.text == line_of(RollOut("shop", text)).text
-    assert verdict.is_ready
+    assert health.is_ready
     assert not finding.needs_person
 
 
@@ -158,8 +162,8 @@ def test_an_offset_that_was_corrected_is_told_with_its_mend_and_leaves_the_app_r
     )
     queues = [queue_at(10, queue_id=number, corrected=why) for number in (0, 1)]
     one = seen(snapshot=snapshot_of(*queues))
-    verdict = judge(now_of(one, one))
-    (finding,) = verdict.findings
-    assert verdict.is_ready
+    health = check_health(now_of(one, one))
+    (finding,) = health.findings
+    assert health.is_ready
     assert finding.text == f"group shop: orders@broker-a:0: {why} (and 1 more of its queues)"
     assert "rocketapp offset reset shop orders --to first" in finding.mend

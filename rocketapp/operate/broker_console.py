@@ -1,7 +1,7 @@
-"""Where a broker is looked at: what it knows is read on its own loop, and what it stores over its own port.
+"""What operators see of a broker: its state is read on its own event loop, its messages over its own port.
 
-Threads of the HTTP server ask. Rule: no question keeps the loop longer than `LONGEST_TURN`, and one is worked on at a
-time. Messages are looked up as an administrator's commands do, so that the broker's own limits hold.
+Threads of the HTTP server ask. One question is answered at a time, and none keeps the loop longer than `LONGEST_TURN`
+at once. Messages are read by the requests that administrators' commands send, so the broker's own limits hold.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Look(Protocol):
 
 
 class GroupLine(NamedTuple):
-    """A group in a list."""
+    """One row in the list of groups."""
 
     name: str
     members: int
@@ -47,7 +47,7 @@ class GroupLine(NamedTuple):
 
 
 class _Turns:
-    """Walks over what a broker knows, and lets others have their turn meanwhile."""
+    """Walks over long tables of a broker and lets its loop serve others every `LONGEST_TURN` seconds."""
 
     def __init__(self) -> None:
         self._now = asyncio.get_running_loop().time
@@ -63,8 +63,8 @@ class _Turns:
         return found
 
 
-class BrokerDesk:
-    """One broker, for threads that answer questions about it. Each question raises TimeoutError when it is late."""
+class BrokerConsole:
+    """One broker, for threads of the HTTP server. Every method raises TimeoutError when its answer is late."""
 
     def __init__(
         self, facts: BrokerFacts, *, directory: Path | None, look: Look, replay: Callable[[str, str], str]
@@ -82,18 +82,18 @@ class BrokerDesk:
         """What a form must have that changes something: who has read a page of this process has it."""
 
     def __repr__(self) -> str:
-        return f"<BrokerDesk of {self._facts!r}>"
+        return f"<BrokerConsole of {self._facts!r}>"
 
     def state(self, within: float = ANSWERED_WITHIN) -> BrokerState:
         return self.read(BrokerFacts.state, within)
 
     def disk(self) -> tuple[int, int] | None:
-        """Bytes that are free in the file system of the store, and those that it has; None for one in memory."""
+        """Free and total bytes of the file system that holds the store; None for a store in memory."""
         found = None if self._directory is None else shutil.disk_usage(self._directory)
         return None if found is None else (found.free, found.total)
 
     def read(self, call: Callable[[BrokerFacts], T], within: float = ANSWERED_WITHIN) -> T:
-        """What `call` returns of the facts: for what takes no longer than a turn."""
+        """Run `call` on the broker's loop. It has to return within `LONGEST_TURN` seconds."""
 
         async def work() -> T:
             return call(self._facts)
@@ -101,7 +101,10 @@ class BrokerDesk:
         return self._asked(work(), within)
 
     def listed(self, rows: Callable[[BrokerFacts], Iterable[T]]) -> list[T]:
-        """The same of any number of rows: others have their turn between them."""
+        """Collect the rows that `rows` yields on the broker's loop.
+
+        There may be any number: the loop serves others between them.
+        """
         return self._walked(lambda turns: turns.listed(rows(self._facts)))
 
     def topic_names(self) -> list[str]:

@@ -1,7 +1,7 @@
-"""The page of a running app.
+"""The HTML page of a running app.
 
-What blocks is on top, then what handlers did in the last 15 minutes, then topics and those queues that have something
-to do. All text that comes from messages, handlers and brokers is escaped where it is put in.
+Blocked queues come first, then the handlers with their last 15 minutes, then topics and the queues with messages. All
+text of messages, handlers and brokers is escaped where it is inserted.
 """
 
 from __future__ import annotations
@@ -10,10 +10,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
+from rocketapp.operate.app_state import AppState, DeadLetterLine
+from rocketapp.operate.health import MOST, Finding, Health
 from rocketapp.operate.history import MINUTE, HandlerKey, Step, calls_of, quantile, since
-from rocketapp.operate.parts import END, Columns, button, counted, duration, head, shown, small_page, table, time_of
-from rocketapp.operate.verdict import MOST, Finding, Verdict
-from rocketapp.operate.view import DeadLetterLine, Now
+from rocketapp.operate.html_parts import (
+    END,
+    Columns,
+    button,
+    counted,
+    duration,
+    head,
+    shown,
+    small_page,
+    table,
+    time_of,
+)
 from rocketapp.plugin import AppSnapshot, GroupSnapshot, HandlerSnapshot, HandlerStats, QueueSnapshot
 from rocketapp.plugins.counts import BOUNDS
 
@@ -26,31 +37,31 @@ Points = Sequence[tuple[float, float | None]]
 """How far back in the span, from 0 for now to 1, and the value; None where there is none."""
 
 
-def page(now: Now, verdict: Verdict, at: float) -> str:
-    """All of it, as text. `at`: the time of day, in seconds since 1970."""
-    app = now.snapshot
+def page(state: AppState, health: Health, at: float) -> str:
+    """The whole page. `at`: the time of day, in seconds since 1970."""
+    app = state.snapshot
     parts = [
-        *_head(now, verdict, at),
-        *_findings(verdict.findings),
-        *_handlers(now, app, at),
+        *_head(state, health, at),
+        *_findings(health.findings),
+        *_handlers(state, app, at),
         *_topics(app, at),
         *_queues(app, at),
-        *_dead_letters(now),
-        *_failures(now),
+        *_dead_letters(state),
+        *_failures(state),
         END,
     ]
     return "\n".join(parts) + "\n"
 
 
-def _head(now: Now, verdict: Verdict, at: float) -> Iterator[str]:
-    word = "ready" if verdict.is_ready else "draining" if now.is_draining else "not ready"
+def _head(state: AppState, health: Health, at: float) -> Iterator[str]:
+    word = "ready" if health.is_ready else "draining" if state.is_draining else "not ready"
     about = [
-        f"{counted(len(now.processes), 'process', 'processes')} at {time_of(at)} UTC",
+        f"{counted(len(state.processes), 'process', 'processes')} at {time_of(at)} UTC",
         '<a href="/docs">what it receives and sends</a>',
-        *(['<a href="/try">try a handler</a>'] if now.may_try else []),
+        *(['<a href="/try">try a handler</a>'] if state.may_try else []),
         '<a href="/metrics">metrics</a>',
     ]
-    yield from head(now.app, word, about, is_good=verdict.is_ready)
+    yield from head(state.app, word, about, is_good=health.is_ready)
 
 
 def _findings(findings: Sequence[Finding]) -> Iterator[str]:
@@ -67,15 +78,15 @@ def _findings(findings: Sequence[Finding]) -> Iterator[str]:
     yield "</section>"
 
 
-def page_of_outcome(now: Now, title: str, text: str) -> str:
-    """What became of a button that does not lead back at once."""
-    return small_page(now.app, title, f"<pre>{escape(text)}</pre>")
+def page_of_outcome(state: AppState, title: str, text: str) -> str:
+    """A page that shows the result of a button."""
+    return small_page(state.app, title, f"<pre>{escape(text)}</pre>")
 
 
-def page_of_try(now: Now, given: Mapping[str, str], outcome: str = "") -> str:
-    """A form for one message to one handler, filled with what was given before, and the outcome of that."""
+def page_of_try(state: AppState, given: Mapping[str, str], outcome: str = "") -> str:
+    """The form that sends one message to one handler. It keeps what was typed before and shows its outcome."""
     chosen = given.get("handler", "")
-    known = (f"{one.name} {one.topic} {group.group}" for group in now.snapshot.groups for one in group.handlers)
+    known = (f"{one.name} {one.topic} {group.group}" for group in state.snapshot.groups for one in group.handlers)
     options = "".join(
         f"<option{' selected' if one == chosen else ''}>{escape(one)}</option>" for one in dict.fromkeys(known)
     )
@@ -90,14 +101,14 @@ def page_of_try(now: Now, given: Mapping[str, str], outcome: str = "") -> str:
         f'<label>Body <textarea name="body" rows="8" spellcheck="false">\n{body}</textarea></label>'
     )
     html = f'<p>{about} what it writes elsewhere is written.</p>{told}<form method="post" action="/try">{form}'
-    return small_page(now.app, "Try a handler", f"{html}<button>Try</button></form>")
+    return small_page(state.app, "Try a handler", f"{html}<button>Try</button></form>")
 
 
 # Handlers.
 
 
 class _Row(NamedTuple):
-    """A handler, and what it did in the last minutes."""
+    """A handler and its steps of the last minutes."""
 
     group: GroupSnapshot
     one: HandlerSnapshot
@@ -109,14 +120,14 @@ class _Row(NamedTuple):
         return [queue for queue in self.group.queues if queue.queue.topic == self.one.topic]
 
     def points(self, values: Iterable[float | None]) -> Points:
-        """One value for each step."""
+        """The points of a curve: one value for each step."""
         span = MINUTE * self.minutes
         return [((self.steps[-1].at - one.at) / span, value) for one, value in zip(self.steps, values, strict=True)]
 
 
-def _handlers(now: Now, app: AppSnapshot, at: float) -> Iterator[str]:
+def _handlers(state: AppState, app: AppSnapshot, at: float) -> Iterator[str]:
     """Blocked ones are not told apart here: that is said of their queues."""
-    minutes, steps_of = now.history.minutes, now.history.steps
+    minutes, steps_of = state.history.minutes, state.history.steps
     rows = [
         _Row(group, one, steps_of(HandlerKey(group.cluster, group.group, one.topic, one.name)), minutes)
         for group in app.groups
@@ -206,7 +217,7 @@ def _rated(rate: float) -> str:
 
 
 def _took(seconds: float | None) -> str:
-    """As exact as the bounds of the histogram allow."""
+    """A duration as text, no more exact than the buckets of the histogram."""
     if seconds is None:
         return "-"
     if seconds <= BOUNDS[0]:
@@ -250,12 +261,12 @@ def _topics(app: AppSnapshot, at: float) -> Iterator[str]:
 
 
 def _change(topic: str, group: str, *, is_paused: bool) -> str:
-    """The button that fits: what is paused can be resumed, and what is not can be paused."""
+    """The button to pause a topic, or to resume it when it is paused."""
     return button("Resume" if is_paused else "Pause", f"{topic} of {group}", topic=topic, group=group)
 
 
 def _queues(app: AppSnapshot, at: float) -> Iterator[str]:
-    """What stands still first, then what has most to do. Those without anything to do are a line for their topic."""
+    """Queues that stand still first, then those with the most messages. Idle ones are one line per topic."""
     owned = [(_group(group), one) for group in app.groups for one in group.queues]
     busy = [(group, one) for group, one in owned if not _is_idle(one)]
     busy.sort(key=lambda pair: (not pair[1].blocked, -(pair[1].lag or 0), pair[1].queue))
@@ -295,13 +306,13 @@ def _is_idle(one: QueueSnapshot) -> bool:
 
 
 def _lag_of(queues: Sequence[QueueSnapshot]) -> int | None:
-    """Over all of them; None while one of them is not known."""
+    """The lag of all these queues; None when the lag of one is unknown."""
     lags = [one.lag for one in queues]
     return None if any(lag is None for lag in lags) else sum(lag or 0 for lag in lags)
 
 
 def _oldest(queues: Sequence[QueueSnapshot], at: float) -> str:
-    """The age of the oldest message that is not finished. What waits at the broker is younger."""
+    """The age of the oldest unfinished message among those pulled; messages still at the broker are younger."""
     stored = [one.oldest_ms for one in queues if one.oldest_ms is not None]
     return duration(max(0.0, at - min(stored) / 1000)) if stored else ""
 
@@ -309,8 +320,8 @@ def _oldest(queues: Sequence[QueueSnapshot], at: float) -> str:
 # What went wrong.
 
 
-def _dead_letters(now: Now) -> Iterator[str]:
-    found = [one for process in now.processes if process.view for one in process.view.dead_letters]
+def _dead_letters(state: AppState) -> Iterator[str]:
+    found = [one for process in state.processes if process.view for one in process.view.dead_letters]
     found.sort(key=lambda one: one.at, reverse=True)
     columns: Columns = (
         ("Time (UTC)", "s", lambda one: time_of(one.at)),
@@ -325,9 +336,9 @@ def _reason(one: DeadLetterLine) -> str:
     return f"<b>{shown(one.reason)}</b><small>{shown(about)}</small>"
 
 
-def _failures(now: Now) -> Iterator[str]:
+def _failures(state: AppState) -> Iterator[str]:
     found = [
-        (one.at, process.name, one.text) for process in now.processes if process.view for one in process.view.failures
+        (one.at, process.name, one.text) for process in state.processes if process.view for one in process.view.failures
     ]
     columns: Columns = (
         ("Time (UTC)", "s", lambda row: time_of(row[0])),
@@ -376,7 +387,7 @@ def _svg(title: str, paths: str, kind: str) -> str:
 
 
 def _runs(points: Points) -> list[list[tuple[float, float]]]:
-    """Those between missing values."""
+    """The points, split where values are missing."""
     runs: list[list[tuple[float, float]]] = [[]]
     for ago, value in points:
         if value is None:

@@ -1,4 +1,4 @@
-"""What a process tells of itself at one moment: plain values, made on its event loop and read by any thread."""
+"""The state of an app for its HTTP pages: plain values, made on the event loop of a process and read by any thread."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from rocketapp.model.event import LoopBlocked
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.operate.aggregate import Durations, aggregate_durations, aggregate_snapshots
 from rocketapp.operate.history import History
-from rocketapp.operate.together import Durations, added, together
 from rocketapp.plugin import AppSnapshot
 from rocketapp.plugins.counts import Counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureLine:
-    """Something that went wrong, in the words of the log."""
+    """A recent failure, in the words of the log."""
 
     at: float
     """Seconds since 1970."""
@@ -24,7 +24,7 @@ class FailureLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterLine:
-    """A message that became a dead letter."""
+    """A recent dead letter."""
 
     at: float
     """Seconds since 1970."""
@@ -39,7 +39,7 @@ class DeadLetterLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """One queue that stands still."""
+    """A queue that stands still, and why."""
 
     group: str
     queue: MessageQueue
@@ -50,7 +50,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unassigned:
-    """One group of which queues cannot be assigned: without them nothing of it can stand still."""
+    """A group that could not be assigned its queues, and why."""
 
     group: str
     reason: str
@@ -61,8 +61,8 @@ class Unassigned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """An app as one of its processes sees it."""
+class ProcessView:
+    """What one process reports: a snapshot, its stalls and its recent failures."""
 
     app: str
     snapshot: AppSnapshot
@@ -77,12 +77,12 @@ class View:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What is known of one process of the app."""
+class ProcessState:
+    """What is known of one process: its last view, how old that is, and whether its loop is blocked."""
 
     name: str
     """`worker 2`; empty for the only one."""
-    view: View | None
+    view: ProcessView | None
     """The last one; None before the first, and after the process has died."""
     age: float
     """Seconds since the view was made; without one, since it is waited for."""
@@ -93,11 +93,11 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Now:
-    """The whole app at this moment."""
+class AppState:
+    """What is known of all processes of an app."""
 
     app: str
-    processes: tuple[Seen, ...]
+    processes: tuple[ProcessState, ...]
     is_draining: bool
     patience: float
     """Seconds that a queue may stand still before a person is needed: `app.ready_patience`."""
@@ -110,25 +110,25 @@ class Now:
 
     @property
     def snapshot(self) -> AppSnapshot:
-        """The processes that are known, as one; without groups when none is."""
+        """The snapshots of all known processes as one; without groups when none is known."""
         return _sum(snapshots_of(self.processes))
 
     @property
     def counted(self) -> AppSnapshot:
-        """The same with the counters of processes that have ended."""
+        """The same, plus the counters of processes that have ended."""
         return _sum([*snapshots_of(self.processes), *([] if self.gone is None else [self.gone])])
 
     @property
     def counts(self) -> Counts:
-        """Durations and sends of all processes, those that have ended included."""
+        """Durations and sends of all processes, including those that have ended."""
         known = (one.view.durations for one in self.processes if one.view is not None)
-        return added([*known, *self.gone_durations])
+        return aggregate_durations([*known, *self.gone_durations])
 
 
 def _sum(known: Sequence[AppSnapshot]) -> AppSnapshot:
-    return together(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
+    return aggregate_snapshots(known) if known else AppSnapshot(cache_limit_bytes=0, groups=())
 
 
-def snapshots_of(processes: Sequence[Seen]) -> list[AppSnapshot]:
-    """Those that are known."""
+def snapshots_of(processes: Sequence[ProcessState]) -> list[AppSnapshot]:
+    """The snapshots of the processes that have reported one."""
     return [one.view.snapshot for one in processes if one.view is not None]

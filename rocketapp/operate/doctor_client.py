@@ -1,4 +1,4 @@
-"""What a running app answers when it is asked what is the matter."""
+"""How `rocketapp doctor` asks a running app for its findings, over HTTP."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from rocketapp.operate.health import Finding
 from rocketapp.operate.server import parse_address
-from rocketapp.operate.verdict import Finding
 
 TIMEOUT = 5.0
 """Seconds that an app on the same machine, or near it, may take."""
@@ -18,7 +18,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorAnswer:
-    """What the app says of itself."""
+    """The answer of a running app to `/doctor`."""
 
     app: str
     ready: bool

@@ -1,4 +1,4 @@
-"""The plugin of an app that is watched over HTTP: takes a view of the app every second and keeps the last failures."""
+"""The plugin behind `--http`: takes a view of its process every second and keeps the last failures."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from rocketapp.model.event import (
     SendAttemptFailed,
     SendBackFailed,
 )
+from rocketapp.operate.aggregate import durations_of
+from rocketapp.operate.app_state import DeadLetterLine, FailureLine, ProcessView
 from rocketapp.operate.stalls import Stalls
-from rocketapp.operate.together import durations_of
-from rocketapp.operate.view import DeadLetterLine, FailureLine, View
 from rocketapp.plugin import PublishWrapper, Subscription, Surface, Wrapper, hookimpl
 from rocketapp.plugins.counts import Counts
 from rocketapp.plugins.log_lines import line_of
@@ -39,14 +39,14 @@ LONGEST_REASON = 1000
 _FAILURES = (CommitFailed, DrainCut, Dropped, HandlerSlow, LoopFailed, Retried, SendAttemptFailed, SendBackFailed)
 
 
-class Operation:
-    """What one process tells of itself: views, made on its event loop, and what blocks that."""
+class ViewPlugin:
+    """Reports views of this process, taken on its event loop, and what blocks that loop."""
 
     def __init__(
         self,
         *,
         durations: bool = False,
-        viewed: Callable[[View], None],
+        viewed: Callable[[ProcessView], None],
         blocked: Callable[[LoopBlocked], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,7 +67,7 @@ class Operation:
         self._next = float("-inf")
 
     def __repr__(self) -> str:
-        return f"<Operation: {len(self._failures)} failures>"
+        return f"<ViewPlugin: {len(self._failures)} failures>"
 
     @hookimpl
     def observe_events(self, app: Surface) -> Observe:
@@ -84,7 +84,7 @@ class Operation:
         return None if self._counts is None else self._counts.publishing
 
     def take(self) -> None:
-        """A new view, on the loop; none when the last one took long and is fresh enough."""
+        """Take a view, on the loop. Left out when the last one took long and is recent enough."""
         began = self._now()
         if self._app is None or began < self._next:
             return
@@ -92,7 +92,7 @@ class Operation:
         stalls = self._stalls.look(began, snapshot)
         failures = tuple(sorted((*self._failures, *self._retries), key=lambda one: one.at))
         durations = () if self._counts is None else durations_of(self._counts)
-        view = View(
+        view = ProcessView(
             app=self._app.name,
             snapshot=snapshot,
             stalls=stalls,
@@ -106,7 +106,7 @@ class Operation:
         self._next = began + min(LONGEST_INTERVAL, took / _SHARE) - INTERVAL / 2
 
     def joined(self) -> None:
-        """Every group knows its queues: a view shows that at once, before others are told that the app consumes."""
+        """Every group knows its queues: take a view at once, before the app is reported as consuming."""
         self._next = float("-inf")
         self.take()
 
