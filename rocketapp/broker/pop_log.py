@@ -30,7 +30,7 @@ from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
 from rocketapp.broker.timers import slot_ms
-from rocketapp.errors import ProtocolError
+from rocketapp.errors import ConfigError, ProtocolError
 from rocketapp.model.event import Observe, RecordDamaged
 from rocketapp.wire.layout import Record
 
@@ -48,7 +48,7 @@ class ReviveLog:
     """What is handed out and not acknowledged, in the log and in memory."""
 
     def __init__(self, core: Core, observe: Observe) -> None:
-        """Read what the last run, or Apache RocketMQ, has left open."""
+        """Read what the last run, or Apache RocketMQ, has left open. Raises ConfigError where another cluster has."""
         self._core, self._observe = core, observe
         self._topic = revive_topic(core.config.cluster)
         self.on_scheduled: Callable[[float], object] = float
@@ -64,14 +64,27 @@ class ReviveLog:
         is_theirs = core.offsets.position is None and done != [None] * REVIVE_QUEUES
         self._counted = store.recovered_end if is_theirs else core.offsets.position or 0
         """The offsets that were saved count the checkpoints up to here; those that Apache RocketMQ has saved, all."""
-        begins = [0 if last is None else last + 1 for last in done]
-        self._queues = [QueueFollower(store, topic, queue, begins[queue], self._note) for queue in queues]
+        self._check_other_clusters()
+        self._queues = [QueueFollower(store, topic, queue, self._begin(topic, queue), self._note) for queue in queues]
         for follower in self._queues:
             follower.catch_up(follower.behind)
         self.open = OrderedDict(sorted(self.open.items(), key=lambda item: item[1].physical))
 
     def __repr__(self) -> str:
         return f"<ReviveLog {len(self.open)} checkpoints are open>"
+
+    def _begin(self, topic: str, queue: int) -> int:
+        """The first record that is to be read."""
+        last = self._core.offsets.committed(REVIVE_GROUP, topic, queue)
+        return 0 if last is None else last + 1
+
+    def _check_other_clusters(self) -> None:
+        """Raises ConfigError where messages would be lost that were popped before the cluster had this name."""
+        end_of, queues = self._core.store.max_offset, range(REVIVE_QUEUES)
+        for topic in self._core.store.topics() - {self._topic}:
+            if topic.startswith(revive_topic("")) and any(end_of(topic, at) > self._begin(topic, at) for at in queues):
+                problem = f"what was popped in cluster {topic.removeprefix(revive_topic(''))} is not acknowledged yet"
+                raise ConfigError("broker.cluster", f"{problem}: give that name until it is, and then stop the broker")
 
     @property
     def is_durable(self) -> bool:

@@ -8,9 +8,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from rocketapp.broker.pop_checkpoints import REVIVE_GROUP, revive_topic
 from rocketapp.broker.store.config_files import CONSUMER_OFFSETS, decode, encode
 from rocketapp.broker.store.files import MemoryFiles, read_whole, replace_whole
+from rocketapp.errors import ConfigError
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.layout import decode_record
 from tests.unit.broker.asking import running
@@ -38,6 +41,24 @@ async def test_a_reset_in_apache_rocketmq_is_not_undone_by_what_was_popped_befor
         written_by_apache(files, {"orders@billing": {"0": 0}})
     async with running(files) as broker:
         assert texts(await Member(await broker.client()).pop()) == ["a", "b"]
+
+
+@in_virtual_time
+async def test_a_broker_of_another_cluster_does_not_start_where_something_popped_is_not_acknowledged() -> None:
+    """Their checkpoints lie in a topic with the name of the cluster, and the group's offset is behind them."""
+    async with running() as broker:
+        one = await member(broker, "a")
+        (a,) = await one.pop()
+        options, broker.config = broker.config, replace(broker.config, cluster="others")
+        with pytest.raises(ConfigError, match=r"broker\.cluster: .*cluster DefaultCluster"):
+            await broker.restart()
+        broker.config = options
+        await broker.restart()
+        await Member(await broker.client()).ack(a)
+        broker.config = replace(broker.config, cluster="others")
+        await broker.restart()
+        await asyncio.sleep(2 * INVISIBLE)
+        assert await Member(await broker.client()).pop() == []
 
 
 @in_virtual_time
