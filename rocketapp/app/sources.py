@@ -25,7 +25,7 @@ DEFAULT_FILE: Final = "settings.toml"
 _LONGEST_FILE = 1_000_000
 """Characters of a settings file: what is longer is something else, perhaps without an end."""
 _GROUPS = (("app", "group"), ("producer", "group"))
-"""Options that are names; empty is the app's."""
+_NAME_SERVERS = (("client", "name_server"), ("broker", "name_server"))
 
 Tables = Mapping[str, type[Any]]
 _Layers = Mapping[str, Mapping[str, Any]]
@@ -126,11 +126,22 @@ def _checked(one: Given, fields: Mapping[str, OptionField]) -> Any:
         value, problem = checked(fields[one.key], one.value, one.as_text)
     except ValueError as error:  # a number of thousands of digits cannot be shown
         raise one.wrong(f"{one.table}.{one.key}: {error}") from error
-    if problem is None and value and (one.table, one.key) in _GROUPS:
-        problem = group_problem(value)
+    if problem is None and value:
+        problem = _text_problem(one, value)
     if problem is not None:
         raise one.wrong(f"{one.table}.{one.key}: {problem}")
     return value
+
+
+def _text_problem(one: Given, value: Any) -> str | None:
+    """Why this text is no name of a group, or no name servers, where the option holds that; or None."""
+    if (one.table, one.key) in _GROUPS:
+        return group_problem(value)
+    if (one.table, one.key) in _NAME_SERVERS:
+        from rocketapp.client.name_servers import name_server_problem  # `import rocketapp` does without
+
+        return name_server_problem(value)
+    return None
 
 
 def _from_mapping(tables: Mapping[str, Mapping[str, Any]], place: str, written_at: str = "") -> Iterator[Given]:

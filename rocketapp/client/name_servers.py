@@ -108,6 +108,15 @@ def parse_name_servers(text: str) -> list[str]:
     return addresses
 
 
+def name_server_problem(text: str) -> str | None:
+    """Why this is neither addresses nor the URL of an address server, or None."""
+    try:
+        _ = address_server(text) or parse_name_servers(text)
+    except ConfigError as error:
+        return error.problem
+    return None
+
+
 async def get_route(connection: Connection, topic: str, timeout: float) -> TopicRoute | None:
     """The route of a topic; None when this name server knows no broker that holds it."""
     code, absent = RequestCode.GET_ROUTEINFO_BY_TOPIC, ResponseCode.TOPIC_NOT_EXIST

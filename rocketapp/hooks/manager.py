@@ -22,6 +22,8 @@ from rocketapp.hooks import specs
 from rocketapp.hooks.finding import Found, name_of
 from rocketapp.hooks.specs import PROJECT
 
+_SEE = "see docs/reference/hooks.md"
+
 
 @dataclass(frozen=True, slots=True)
 class HookResult:
@@ -99,7 +101,8 @@ class Plugins:
             plugin = plugin() if inspect.isclass(plugin) else plugin
             self._pluggy.register(plugin, name)
         except (Exception, SystemExit) as error:
-            raise PluginError(name, _first_line(error)) from error
+            see = f": {_SEE}" if isinstance(error, pluggy.PluginValidationError) else ""
+            raise PluginError(name, _first_line(error) + see) from error
         hooks = self._pluggy.get_hookcallers(plugin) or []
         # Not pluggy's check_pending: it would blame the next plugins for the misspelt hook of this one.
         if unknown := min((hook.name for hook in hooks if not hook.has_spec()), default=""):
@@ -108,7 +111,7 @@ class Plugins:
             raise PluginError(name, f"unknown hook {unknown}{did_you_mean(unknown, known)}")
         self._order.append(name)
         if not hooks:
-            raise PluginError(name, "has no hook: mark its functions with @hookimpl (see docs/reference/hooks.md)")
+            raise PluginError(name, f"has no hook: mark its functions with @hookimpl ({_SEE})")
 
     def joined_by(self, plugins: Iterable[object]) -> Plugins:
         """These plugins, and more of them behind: for one run, while the others stay as they are."""

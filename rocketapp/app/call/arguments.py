@@ -210,8 +210,8 @@ class _Reader:
         for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER, Kind.PULL):
             same = [argument.name for argument in arguments if argument.kind is kind]
             if len(same) > 1:
-                mend = f"one {kind.value} at most, remove the other"
-                self._refuse(f"arguments {' and '.join(map(repr, same))} ask for the same: {mend}")
+                hint = "; keys and properties are in an argument `message: Message`" if kind is Kind.PAYLOAD else ""
+                self._refuse(f"arguments {' and '.join(map(repr, same))} each get the {kind.value}: keep one{hint}")
 
     def _annotated(self, parameter: inspect.Parameter, annotation: Any) -> Argument:
         provide = self._provided(self._providers.of_type, annotation)

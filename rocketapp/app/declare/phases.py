@@ -29,7 +29,7 @@ from rocketapp.app.sources import load_settings
 from rocketapp.app.user_code import HookFunction
 from rocketapp.config.app import AppConfig
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.errors import ConfigError, PluginError, SetupError
+from rocketapp.errors import PluginError, SetupError
 from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
 from rocketapp.hooks.manager import Plugins
@@ -97,13 +97,10 @@ def _check_clusters(clusters: Mapping[str, str], place: str) -> None:
     if not all(isinstance(one, str) and one for one in texts):
         raise SetupError(place, f"clusters={clusters!r}: give name servers by cluster name, {{'eu': 'host:port'}}")
     for cluster, address in clusters.items():
-        from rocketapp.client.name_servers import address_server, parse_name_servers
+        from rocketapp.client.name_servers import name_server_problem
 
-        try:
-            if address_server(address) is None:
-                parse_name_servers(address)
-        except ConfigError as error:
-            raise SetupError(place, f"clusters: {cluster!r}: {error}") from None
+        if problem := name_server_problem(address):
+            raise SetupError(place, f"clusters: {cluster!r}: {problem}")
 
 
 class Declared:

@@ -103,7 +103,7 @@ def test_clusters_need_a_name_and_an_address(clusters: Any) -> None:
     [
         ({"name": 5}, "5 is not a string"),
         ({"clusters": "h:1"}, "give name servers by cluster name"),
-        ({"clusters": {"eu": "h"}}, "'eu': name server: 'h' is not host:port"),
+        ({"clusters": {"eu": "h"}}, "'eu': 'h' is not host:port"),
         ({"clusters": {"eu": "http://h:1"}}, "'http://h:1' is a URL: write host:port"),
         ({"plugins": "audit"}, "plugins='audit': give a list of objects with hooks"),
         ({"plugins": 5}, "plugins=5: give a list of objects with hooks"),

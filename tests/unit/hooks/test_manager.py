@@ -169,6 +169,16 @@ def test_a_plugin_is_registered_once() -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
+def test_a_misspelt_argument_of_a_hook_is_told_with_the_page_that_lists_them() -> None:
+    class Misspelt:
+        @hookimpl
+        def handler_wrapper(self, sub: object) -> None: ...
+
+    wanted = r"hook 'handler_wrapper'.* Argument\(s\) {'sub'} .*: see docs/reference/hooks\.md$"
+    with pytest.raises(PluginError, match=wanted):
+        Plugins().register(Misspelt())
+
+
 def test_a_misspelt_hook_fails_its_own_plugin_alone_and_says_what_was_meant() -> None:
     class Misspelt(Startup):
         @hookimpl

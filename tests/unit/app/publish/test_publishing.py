@@ -143,7 +143,7 @@ async def test_an_async_handler_publishes_in_its_own_context() -> None:
 def test_two_publishers_are_refused_with_the_function_s_line() -> None:
     async def publishes(one: Publisher, other: Publisher) -> None: ...
 
-    with pytest.raises(SetupError, match="ask for the same: one Publisher at most") as caught:
+    with pytest.raises(SetupError, match="each get the Publisher: keep one") as caught:
         RocketApp("shop").subscribe("orders")(publishes)
     assert caught.value.place == line_of(publishes)
 

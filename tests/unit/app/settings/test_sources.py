@@ -194,6 +194,13 @@ def test_what_a_file_says_wrongly_names_file_and_key(directory: Path, text: str,
         assert refused(text) == f"settings.toml: {said}"
 
 
+@pytest.mark.parametrize("key", ["client.name_server", "broker.name_server"])
+@pytest.mark.parametrize("value", ["mq", "ftp://mq/x", "mq;h:1"])
+def test_name_servers_that_cannot_be_are_told_with_file_and_key(directory: Path, key: str, value: str) -> None:
+    table, option = key.split(".")
+    assert refused(f"[{table}]\n{option} = '{value}'").startswith(f"settings.toml: {key}: '{value.partition(';')[0]}'")
+
+
 @pytest.mark.parametrize(
     ("text", "where"),
     [
