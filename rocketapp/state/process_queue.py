@@ -37,6 +37,7 @@ class ProcessQueue(Generic[M]):
         "epoch",
         "lease",
         "message_queue",
+        "parked",
         "received",
         "size",
         "when_finished",
@@ -61,6 +62,8 @@ class ProcessQueue(Generic[M]):
         self.answered_at: float = 0.0
         """When that was: the time of the loop."""
         self.closed: bool = False
+        self.parked: tuple[M, str] | None = None
+        """The message that was parked last, not by a pause, and why; it may be done by now."""
         self._watchers: tuple[Callable[[], None], ...] = ()
         self.when_finished: dict[int, Callable[[], None]] = {}
         """By offset: called once when that message is finished."""

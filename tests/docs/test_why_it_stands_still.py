@@ -30,6 +30,8 @@ REASONS = (
     "does not take it",
     " has failed: what is behind it waits for its attempt ",
     "waits for a free call of handler ",
+    " is parked: ",
+    "another copy of this message is being handled",
     " (concurrency ",
     " has been running for ",
     " and has pulled nothing",

@@ -42,7 +42,11 @@ class ByOffset:
         """Acknowledge what one call has done; the messages that it has not, and why."""
         pairs = self.judged(item, result, raised)
         self.done_all([message for message, failure in pairs if failure is None])
-        return [(message, failure) for message, failure in pairs if failure is not None]
+        failed = [(message, failure) for message, failure in pairs if failure is not None]
+        for message, failure in failed:
+            if failure.parked and not failure.pause:  # a pause is told by itself
+                self._process_queue.parked = message, failure.text
+        return failed
 
     def judged(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure | None]]:
         """The messages of one call, each with why it is not done."""

@@ -141,8 +141,8 @@ class Mode(ABC):
         return None if journal is None else journal.recorder(self.context.member.noted_as, process_queue.message_queue)
 
     def why_it_waits(self, process_queue: ProcessQueue[Message], stood_still: float) -> str:
-        """Why this queue has finished nothing for so many seconds: a message is tried again in place, or all calls are
-        busy with other queues; otherwise empty. Asked once a second: no message pays for it.
+        """Why this queue has finished nothing for so many seconds: a message is tried again in place, all calls are
+        busy with other queues, or a message is parked; otherwise empty. Asked once a second: no message pays for it.
         """
         if not process_queue or stood_still < CALL_PATIENCE:
             return ""
@@ -150,7 +150,8 @@ class Mode(ABC):
         if failed := [one for at, one in failing.items() if process_queue.is_unfinished(at)]:
             offset, times, _ = min(failed)
             return f"#{offset} has failed: what is behind it waits for its attempt {times + 1}"
-        if not (callers := self.callers.busy()):
+        callers, parked = self.callers.busy(), process_queue.parked
+        if not (callers or parked):
             return ""
         messages = process_queue.unfinished()
         running = {id(message) for _, item in self.callers.in_flight() for message in messages_of(item)}
@@ -158,4 +159,6 @@ class Mode(ABC):
             return ""
         topics = {message.topic for message in messages}
         busy = [caller for caller in callers if caller.handler.subscription.topic in topics]
-        return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)
+        if busy or parked is None or not process_queue.holds(parked[0]):
+            return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)
+        return f"#{parked[0].offset} is parked: {parked[1]}"

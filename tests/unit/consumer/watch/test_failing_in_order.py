@@ -1,11 +1,14 @@
-"""A queue in order says that it waits for a message that fails again and again."""
+"""A queue says that it waits for a message that fails again and again, or that is parked."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import pytest
 
 from rocketapp.model.event import Moving, QueueBlocked
-from rocketapp.model.outcome import Retry
+from rocketapp.model.outcome import Park, Retry
 from rocketapp.model.policy import Policy
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
@@ -163,5 +166,29 @@ async def test_a_queue_that_was_idle_has_its_time_from_the_first_message_on() ->
     cluster.send(queue, b"x")
     await asyncio.sleep(5)
     assert member.consumer.snapshot().blocked == {}
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("how", [{"orderly": True}, {"order_by": lambda message: message.body}, {}], ids=["orderly", "keyed", "concurrent"])
+async def test_a_queue_says_that_its_message_is_parked_until_it_is_done(how: dict[str, Any]) -> None:
+    cluster, has_ended = FakeCluster(), asyncio.Event()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None:
+        if not has_ended.is_set():
+            raise Park(1.0, "another copy is being handled")
+
+    member = await cluster.member(consumed(call, **how)).start()
+    cluster.send(queue, b"x")
+    await asyncio.sleep(15)
+    assert member.consumer.snapshot().blocked == {queue: "#0 is parked: another copy is being handled"}
+    assert [event.queue for event in member.events.of(QueueBlocked)] == [queue]
+    has_ended.set()
+    await asyncio.sleep(3)
+    assert member.consumer.snapshot().blocked == {}
+    assert member.consumer.counters.handled == 1
     assert await member.stop()
     await cluster.stop()
