@@ -114,11 +114,6 @@ class BlockedQueues:
                 return
 
 
-def waits_for_call(handler: str, concurrency: int) -> str:
-    """Why a queue is blocked whose handler has no free call."""
-    return f"waits for a free call of handler {handler} (concurrency {concurrency})"
-
-
 def _rank(reason: _Reason) -> tuple[bool, bool, bool]:
     return reason.source != OF_PAUSE, not reason.told, reason.told and reason.kind == CONSEQUENCE
 

@@ -30,6 +30,7 @@ REASONS = (
     "does not take it",
     " has failed: what is behind it waits for its attempt ",
     "waits for a free call of handler ",
+    "waits for the rate of handler ",
     " is parked: ",
     "another copy of this message is being handled",
     " (concurrency ",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import CALL_PATIENCE, waits_for_call
+from rocketapp.consumer.blocked import CALL_PATIENCE
 from rocketapp.consumer.handler import messages_of
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
@@ -142,7 +142,8 @@ class Mode(ABC):
 
     def why_it_waits(self, process_queue: ProcessQueue[Message], stood_still: float) -> str:
         """Why this queue has finished nothing for so many seconds: a message is tried again in place, all calls are
-        busy with other queues, or a message is parked; otherwise empty. Asked once a second: no message pays for it.
+        busy with other queues, a rate lets none start, or a message is parked; otherwise empty. Asked once a second: no
+        message pays for it.
         """
         if not process_queue or stood_still < CALL_PATIENCE:
             return ""
@@ -150,7 +151,7 @@ class Mode(ABC):
         if failed := [one for at, one in failing.items() if process_queue.is_unfinished(at)]:
             offset, times, _ = min(failed)
             return f"#{offset} has failed: what is behind it waits for its attempt {times + 1}"
-        callers, parked = self.callers.busy(), process_queue.parked
+        callers, parked = self.callers.waiting(), process_queue.parked
         if not (callers or parked):
             return ""
         messages = process_queue.unfinished()
@@ -158,7 +159,7 @@ class Mode(ABC):
         if any(id(message) in running for message in messages):
             return ""
         topics = {message.topic for message in messages}
-        busy = [caller for caller in callers if caller.handler.subscription.topic in topics]
-        if busy or parked is None or not process_queue.holds(parked[0]):
-            return ", ".join(waits_for_call(caller.handler.name, caller.most) for caller in busy)
+        lacking = [caller.lacks for caller in callers if caller.handler.subscription.topic in topics]
+        if lacking or parked is None or not process_queue.holds(parked[0]):
+            return ", ".join(lacking)
         return f"#{parked[0].offset} is parked: {parked[1]}"

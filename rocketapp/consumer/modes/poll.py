@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL, waits_for_call
+from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
 from rocketapp.consumer.modes.delivery import ModeContext
@@ -203,8 +203,7 @@ class PolledDelivery(MessageDelivery):
         if self._ended.done():
             return
         caller = self._call.caller
-        if caller.is_busy:
-            reason = waits_for_call(self._handler.name, caller.most)
+        if reason := caller.lacks:
             self._member.blocked.because(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
         line.items.append((self._call, PolledBatch(self)))
         self._proceed(line)

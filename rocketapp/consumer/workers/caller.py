@@ -94,9 +94,13 @@ class Caller:
         return 0 if self._is_dry else len(self._free)
 
     @property
-    def is_busy(self) -> bool:
-        """As many calls run as may run at once."""
-        return not self._free
+    def lacks(self) -> str:
+        """What its messages wait for, in words: a free call, or its rate; empty while one may start."""
+        if not self._free:
+            return f"waits for a free call of handler {self.handler.name} (concurrency {self.most})"
+        if self._is_dry and self._tokens is not None:
+            return f"waits for the rate of handler {self.handler.name} ({self._tokens.rate:g}/s)"
+        return ""
 
     def take(self) -> bool:
         """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
@@ -250,23 +254,23 @@ class TokenBucket:
     and starting a message takes one. Threads take them too.
     """
 
-    __slots__ = ("_at", "_lock", "_most", "_rate", "_tokens")
+    __slots__ = ("_at", "_lock", "_most", "_tokens", "rate")
 
     def __init__(self, rate: float, now: float) -> None:
-        self._rate: float = rate
+        self.rate: float = rate
         self._most: float = max(1.0, rate * _BURST)
         """Tokens of a full bucket."""
         self._tokens, self._at = self._most, now
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<TokenBucket {self._rate:g}/s: {self._tokens:.1f} tokens>"
+        return f"<TokenBucket {self.rate:g}/s: {self._tokens:.1f} tokens>"
 
     def change(self, rate: float, now: float) -> None:
         """Fill with another rate from now on."""
         with self._lock:
             self._has_token(now)
-            self._rate, self._most = rate, max(1.0, rate * _BURST)
+            self.rate, self._most = rate, max(1.0, rate * _BURST)
             self._tokens = min(self._tokens, self._most)
 
     def take(self, now: float) -> bool:
@@ -284,11 +288,11 @@ class TokenBucket:
     def wait(self, now: float) -> float:
         """Seconds until a message may start."""
         with self._lock:
-            return 0.0 if self._has_token(now) else (1.0 - self._tokens) / self._rate
+            return 0.0 if self._has_token(now) else (1.0 - self._tokens) / self.rate
 
     def _has_token(self, now: float) -> bool:
         if now > self._at:
-            self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+            self._tokens = min(self._most, self._tokens + (now - self._at) * self.rate)
             self._at = now
         # Less than a nanosecond of refilling: a timer may end that much too early.
-        return self._tokens >= 1.0 - 1e-9 * self._rate
+        return self._tokens >= 1.0 - 1e-9 * self.rate

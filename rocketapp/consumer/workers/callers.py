@@ -43,9 +43,9 @@ class Callers:
             known = self._of[id(handler)] = Caller(handler, self._member, workers)
         return known
 
-    def busy(self) -> list[Caller]:
-        """Those that have messages and no free call."""
-        return [caller for caller in self._of.values() if (caller.runs or caller.mixed) and caller.is_busy]
+    def waiting(self) -> list[Caller]:
+        """Those that have messages and lack a call, or a token of their rate."""
+        return [caller for caller in self._of.values() if (caller.runs or caller.mixed) and caller.lacks]
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
         """Every running call: its handler, and the message or batch that it works on.

@@ -137,6 +137,7 @@ def test_a_group_whose_rebalance_fails_is_not_ready_in_the_words_of_the_log(prob
         ),
         ("waits for a free call of handler app:settle (concurrency 1)", "raise concurrency="),
         ("#17 has failed: what is behind it waits for its attempt 38", "mend the handler, or pass the message over"),
+        ("waits for the rate of handler app:settle (0.02/s)", "raise rate="),
         ("#17 is parked: another copy of this message is being handled", "it goes on by itself"),
         ("#5 may have ended a process: app:settle handles one such message at a time", "it goes on by itself"),
         ("what a plugin says", "the log says"),

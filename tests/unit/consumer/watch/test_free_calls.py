@@ -1,4 +1,4 @@
-"""A queue says that its messages wait for a free call of their handler."""
+"""A queue says that its messages wait for a free call of their handler, or for its rate."""
 
 from __future__ import annotations
 
@@ -78,4 +78,23 @@ async def test_a_sink_whose_writer_waits_does_not_wait_for_the_calls_of_its_grou
     assert sum(event.count for event in member.events if isinstance(event, Handled)) == 2
     assert member.events.of(LoopFailed) == []
     await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_says_that_the_rate_of_its_handler_lets_nothing_start() -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    (queue,) = cluster.create("topic", queues=1)
+
+    async def call(message: Message) -> None: ...
+
+    member = await cluster.member(consumed(call, rate=0.02)).start()
+    for _ in range(2):
+        cluster.send(queue, b"x")
+    await asyncio.sleep(15)
+    assert member.consumer.snapshot().blocked == {queue: "waits for the rate of handler handler (0.02/s)"}
+    await asyncio.sleep(50)
+    assert member.consumer.snapshot().blocked == {}
+    assert await member.stop()
     await cluster.stop()
