@@ -149,7 +149,8 @@ class PopProcessor:
 
     def _check(self, request: PopRequest) -> Filter:
         """Check a pop in Apache's order; raise BrokerError or return its filter."""
-        core, now_ms = self._core, self._core.now_ms()
+        core = self._core
+        now_ms = core.now_ms() - int(core.clock.ahead * 1000)  # as members of this machine have it
         if request.born_ms and now_ms - request.born_ms - request.poll_ms > _LATE_MS:
             raise BrokerError(ResponseCode.POLLING_TIMEOUT, "the broker pop message is timeout too much")
         if not 0 < request.max_messages <= MOST_MESSAGES:

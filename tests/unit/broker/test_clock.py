@@ -80,3 +80,14 @@ async def test_a_clock_that_is_set_forward_is_followed_at_once() -> None:
         broker.clock.epoch += 3549.5
         await asyncio.sleep(3)
         assert [message.body for message in await member.client.messages("late")] == [b"x"]
+
+
+@in_virtual_time
+async def test_members_whose_clock_is_set_back_with_the_brokers_go_on_to_pop() -> None:
+    """Java's say when they have asked: what was asked for too long ago is refused."""
+    async with running() as broker:
+        member = Member(await broker.client())
+        await member.client.send("orders", b"x", queue_id=0)
+        broker.clock.epoch -= BACK
+        found = await member.pop(born_ms=int(broker.clock.now() * 1000), poll=15.0)
+        assert [one.message.body for one in found] == [b"x"]
