@@ -40,7 +40,7 @@ import pyarrow.parquet as pq
 from benchmarks.processes import cpu_of
 from benchmarks.spark_read import QUEUES, TOPIC, fill, without_spark
 from rocketapp import RocketApp
-from rocketapp.cli.loop import collect_rarely, settle
+from rocketapp.cli.runtime import collect_rarely, settle
 from rocketapp_lake.parquet import ParquetStore
 from rocketapp_lake.staging import STAGING, Files
 from rocketapp_pyspark.session import Spark

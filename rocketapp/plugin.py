@@ -14,7 +14,7 @@ from rocketapp.config.producer import ProducerConfig
 from rocketapp.consumer.modes.sink import NewWriter, QueueSession, QueueWriter, Sink
 from rocketapp.consumer.offsets.stores import OffsetStore, Taken
 from rocketapp.errors import PluginError
-from rocketapp.hooks.answers import (
+from rocketapp.hooks.hook_types import (
     AsyncCall,
     CheckedArgument,
     Codec,

@@ -32,7 +32,7 @@ from rocketapp.app.codecs import (
 )
 from rocketapp.app.places import function_problem
 from rocketapp.errors import PluginError, SetupError
-from rocketapp.hooks.answers import Codec
+from rocketapp.hooks.hook_types import Codec
 from rocketapp.model.numbers import is_whole
 from rocketapp.model.topic import CONTENT_TYPE, PAYLOAD_VERSION, TypeByTag
 from rocketapp.wire.body import encode_body

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.places import place_of_call
 from rocketapp.errors import NotRecalled, SendUnknown, SetupError
-from rocketapp.hooks.answers import PublishCall, Sending
+from rocketapp.hooks.hook_types import PublishCall, Sending
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import DELAY_SECONDS, delay_level, delay_level_at_least
 from rocketapp.model.numbers import MOST_SECONDS, is_number

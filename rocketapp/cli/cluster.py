@@ -18,8 +18,8 @@ import click
 from rocketapp.admin.cluster import AdminCluster
 from rocketapp.app.settings import Settings
 from rocketapp.cli.failure import FAILED, CommandError, print_failure
-from rocketapp.cli.loop import run_in_loop
-from rocketapp.cli.options import SILENT, settings_here
+from rocketapp.cli.options import SILENT, command_settings
+from rocketapp.cli.runtime import run_in_loop
 from rocketapp.client.instance import ClientInstance
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import find_serving
@@ -78,14 +78,14 @@ def _connecting() -> Iterator[None]:
 
 
 @contextmanager
-def client_here(producer_group: str = "") -> Iterator[SyncClient]:
+def open_client(producer_group: str = "") -> Iterator[SyncClient]:
     """What a script has of that cluster. `producer_group`: the name under which it sends, unless the settings have one.
 
     Raises ConfigError for keys that the cluster refuses.
     """
     from rocketapp.scripts.sync_client import SyncClient
 
-    settings = settings_here()
+    settings = command_settings()
     tables = {name: asdict(settings.tables()[name]) for name in ("client", "consumer", "producer")}
     tables["producer"]["group"] = settings.producer.group or producer_group
     name_server = run_in_loop(find_name_server(settings))
@@ -109,7 +109,7 @@ def clusters_of(
 
 def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
     """What `work` returns. Raises CommandError with exit code 1 for a refusal or an answer that never came."""
-    return run_on(settings_here(), work)
+    return run_on(command_settings(), work)
 
 
 def run_on(

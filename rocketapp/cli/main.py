@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rocketapp.cli.failure import DONE, FAILED, USAGE, CommandError, describe, exit_code, print_failure
-from rocketapp.cli.loop import collect_rarely, open_streams
 from rocketapp.cli.output import flush
+from rocketapp.cli.runtime import collect_rarely, open_streams
 from rocketapp.errors import RocketAppError, did_you_mean
 
 if TYPE_CHECKING:

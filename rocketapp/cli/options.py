@@ -47,7 +47,7 @@ def _keep(context: click.Context, option: click.Parameter, value: str | None) ->
     context.meta.setdefault(_KEPT, {})[option.name] = value
 
 
-def settings_here(app: RocketApp | None = None, *, code: Mapping[str, Any] | None = None) -> Settings:
+def command_settings(app: RocketApp | None = None, *, code: Mapping[str, Any] | None = None) -> Settings:
     """The settings of this folder, or of --settings, and what the command's options say; of an app also its own.
 
     `code`: see `read_settings`.
@@ -65,7 +65,7 @@ class Decorator(Protocol):
 
 
 def about_settings(*names: str, **more: Any) -> Decorator:
-    """An option that `settings_here` counts in; the command itself does not get it."""
+    """An option that `command_settings` counts in; the command itself does not get it."""
     return click.option(*names, expose_value=False, callback=_keep, **more)
 
 
@@ -88,8 +88,8 @@ SILENT = "rocketapp.silent"
 """Set in the context of a command that went without a broker."""
 
 
-def here_options(command: F) -> F:
-    """--name-server and --settings, for a command that asks for `settings_here`."""
+def connection_options(command: F) -> F:
+    """--name-server and --settings, for a command that asks for `command_settings`."""
     return name_server_option(settings_option(command))
 
 
@@ -104,7 +104,7 @@ def cluster_options(command: F) -> F:
         code: int = command(**options)
         return FAILED if code == DONE and SILENT in click.get_current_context().meta else code
 
-    return here_options(json_option(cast(F, told)))
+    return connection_options(json_option(cast(F, told)))
 
 
 def app_command(command: F) -> F:
@@ -115,7 +115,7 @@ def app_command(command: F) -> F:
         from rocketapp.cli.loader import load_app
 
         loaded = load_app(app)
-        code: int = command(app=loaded, settings=settings_here(loaded), **options)
+        code: int = command(app=loaded, settings=command_settings(loaded), **options)
         return code
 
     return click.argument("app")(settings_option(traceback_option(cast(F, load_and_call))))

@@ -33,10 +33,10 @@ from rocketapp.state.route_cache import RouteCache
 from rocketapp.tasks import Tasks
 from rocketapp.transport.access import access_of
 from rocketapp.transport.connection import Connection, not_supported
+from rocketapp.transport.http_get import ReadUrl, read_url, shown_url
 from rocketapp.transport.pool import Pool, PoolOwner
 from rocketapp.transport.stream import Dial
 from rocketapp.transport.tls import Tls
-from rocketapp.transport.web import ReadUrl, read_url, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import VERSION_NAME, Command
 from rocketapp.wire.requests.clients import OfGroup

@@ -18,9 +18,9 @@ from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import DEFAULT_TOPIC
 from rocketapp.model.route import BrokerData, TopicRoute
 from rocketapp.transport.connection import Connection
+from rocketapp.transport.http_get import ReadUrl, shown_url
 from rocketapp.transport.pool import Pool
 from rocketapp.transport.stream import join_address, split_address
-from rocketapp.transport.web import ReadUrl, shown_url
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.routes import RouteRequest, decode_cluster_info, decode_route, decode_topic_list
 

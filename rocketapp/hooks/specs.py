@@ -14,7 +14,7 @@ import pluggy
 if TYPE_CHECKING:
     from rocketapp.consumer.modes.sink import NewWriter, Sink
     from rocketapp.consumer.offsets.stores import OffsetStore
-    from rocketapp.hooks.answers import Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
+    from rocketapp.hooks.hook_types import Codec, Predicate, PublishWrapper, ReadMetrics, Wrapper
     from rocketapp.hooks.idempotency import IdempotencyStore
     from rocketapp.hooks.surface import Surface
     from rocketapp.model.event import Observe

@@ -90,7 +90,7 @@ _NOT_AS_ROUTED = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMIS
 
 
 class PreparedSend(NamedTuple):
-    """What travels, the same in every attempt."""
+    """A request that is ready to be sent; the same in every attempt."""
 
     request: SendRequest
     """Without its queue and the time of the attempt."""
@@ -106,7 +106,7 @@ class PreparedSend(NamedTuple):
 
 
 class Accepted(NamedTuple):
-    """A broker has it."""
+    """A broker stored the message."""
 
     queue: MessageQueue
     """Where it was sent to; the broker's answer says where it is."""
@@ -157,20 +157,23 @@ class Attempts:
         self._group, self._retries = group, retries
 
     async def stop(self) -> None:
-        """End the probes. A send that is under way may outlive its producer: it ends with the client's connections."""
+        """End the probes. A send under way may outlive its producer: it ends with the connections of the client."""
         if self._probes is not None:
             probes, self._probes = self._probes, None
             await probes.close()
 
     async def queues(self, topic: str, timeout: float) -> Sequence[MessageQueue]:
-        """Where this topic can be sent to; SendRefused when that is not known in time."""
+        """The queues that this topic can be sent to.
+
+        Raises SendRefused when that is not known within `timeout` seconds.
+        """
         try:
             return await self._queues(topic, asyncio.get_running_loop().time() + timeout)
         except _AttemptError as problem:
             raise SendRefused(topic, problem.reason) from None
 
     async def connection(self, topic: str, broker_name: str, end: float) -> Connection:
-        """To the master of a broker of this topic; SendRefused when it is not reached in time."""
+        """The connection to the master of a broker. Raises SendRefused when it is not reached before `end`."""
         try:
             await self._queues(topic, end)
             return await self._connection(topic, broker_name, end)
@@ -178,7 +181,10 @@ class Attempts:
             raise SendRefused(topic, problem.reason) from None
 
     async def send(self, prepared: PreparedSend, choose: Choice, timeout: float) -> Accepted:
-        """SendRefused or SendUnknown when it is not certainly stored within `timeout` seconds in total."""
+        """Send, with retries.
+
+        Raises SendRefused or SendUnknown if it is not certainly stored within `timeout` seconds.
+        """
         now, size = asyncio.get_running_loop().time(), len(prepared.body)
         if not self._in_flight.enter(size):
             try:
@@ -223,7 +229,7 @@ class Attempts:
         raise _verdict(prepared.topic, problems)
 
     def _pass_over(self, queue: MessageQueue) -> None:
-        """No send that may go to another broker waits for this one, until it answers a probe."""
+        """Avoid this broker in sends that may go elsewhere, until it answers a probe."""
         if self._probes is not None and queue.broker_name not in self._turns.silent:
             self._turns.silent.add(queue.broker_name)
             self._probes.start(self._probe(queue), f"probe of {queue.broker_name}")
@@ -245,7 +251,7 @@ class Attempts:
             self._turns.silent.discard(name)
 
     async def post(self, prepared: PreparedSend, choose: Choice, timeout: float) -> None:
-        """Write it to one broker and hope; SendRefused when it did not even leave."""
+        """Send one-way: write it to one broker. Raises SendRefused when it could not even be written."""
         now = asyncio.get_running_loop().time()
         end = now + timeout
         try:
@@ -277,7 +283,7 @@ class Attempts:
             raise _AttemptError("no route: the name server did not answer in time", perhaps=False, final=True) from None
 
     async def _timed(self, prepared: PreparedSend, connection: Connection, *, end: float, due: float) -> PreparedSend:
-        """With the time that is left until `due`, for a broker that is known to have timers."""
+        """The request with the delay that is left until `due`. Requires a broker that is known to have timers."""
         try:
             # A broker that has refused the heartbeat is asked once more.
             async with asyncio.timeout_at(end):

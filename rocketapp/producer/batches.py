@@ -1,7 +1,7 @@
-"""Many messages as few requests: which of them travel together, and in which order.
+"""Splits many messages into batches: which messages share a request, and in which order.
 
-The batches of one sequence are sent one after the other, so that messages with a wished queue keep their order.
-Sequences are sent at the same time. A message that cannot share a request gets one for itself.
+The batches of one sequence are sent one after the other, so messages for the same queue keep their order. Sequences are
+sent concurrently. A message that cannot be in a batch is sent by itself.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_IN_BATCH = 1024
 
 
 class PreparedMessage(NamedTuple):
-    """One message of a batch: where its result belongs, and its bytes."""
+    """An encoded message of a batch, and the index of its result."""
 
     number: int
     """Its place among the messages of the call."""
@@ -38,7 +38,7 @@ class PreparedMessage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchSequence:
-    """Batches for one queue in this order; `queue` None: any queue of the topic."""
+    """Batches that are sent in this order to one queue; `queue` None: to any queue of the topic."""
 
     topic: str
     queue: MessageQueue | None
@@ -46,14 +46,14 @@ class BatchSequence:
 
 
 def may_share(message: Outgoing) -> bool:
-    """Brokers neither delay nor retry what is inside a batch, nor do they hold it back or answer it."""
+    """Whether the message may be in a batch: brokers neither delay, hold back nor answer messages inside one."""
     return not (message.delay_level or message.delay or message.half or message.marks or is_retry_topic(message.topic))
 
 
 def batch_sequences(
     topic: str, messages: Sequence[tuple[Outgoing, PreparedMessage]], queues: Sequence[MessageQueue], most_bytes: int
 ) -> list[BatchSequence]:
-    """All messages of one topic, each in exactly one batch of at most `most_bytes`, unless one alone is larger."""
+    """Split messages of one topic into batches of at most `most_bytes`, unless one message alone is larger."""
     wished: dict[MessageQueue, list[PreparedMessage]] = {}
     free: list[PreparedMessage] = []
     for message, item in messages:

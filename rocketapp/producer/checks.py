@@ -1,4 +1,4 @@
-"""What can be refused before anything is sent: Java's Validators, and the limits of the encoding."""
+"""Refuses invalid messages before they are sent: Java's Validators, and the limits of the encoding."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESERVED_PROPERTIES = frozenset(_RESERVED.split())
 
 
 def problem_of(message: Outgoing, max_message_bytes: float) -> str | None:
-    """Why this message cannot be sent, or None."""
+    """Why this message cannot be sent, or None when it can."""
     if message.topic in FORBIDDEN_TOPICS:
         return "sending to this system topic is forbidden"
     if problem := topic_problem(message.topic) or _body_problem(message.body, max_message_bytes):

@@ -1,6 +1,6 @@
-"""Back-pressure: how many sends, and how many bytes of bodies, are under way at once. Further ones wait for their turn.
+"""Back-pressure: limits how many sends, and how many bytes of bodies, are under way at once.
 
-A send that finds room only counts itself. Those that wait get their turn in the order in which they came.
+A send that finds room only increments counters. Those that wait proceed in the order in which they came.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class InFlight:
         return f"{self._count} sends of {self._bytes} bytes are under way and {waiting} wait (producer.max_in_flight)"
 
     def enter(self, size: int) -> bool:
-        """Count a send in, unless it has to wait. What has entered has to leave."""
+        """Count a send in if there is room; False when it has to wait. Every send that entered must leave."""
         if self._waiting or not self._fits(size):
             return False
         self._count += 1
@@ -36,7 +36,10 @@ class InFlight:
         return True
 
     async def wait(self, size: int, until: float) -> None:
-        """Wait for the turn of a send, and count it in. TimeoutError at `until`, by the loop's clock: not counted."""
+        """Wait for room, and count the send in.
+
+        Raises TimeoutError at `until` (the loop's time): not counted in then.
+        """
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (size, turn)
         self._waiting.append(entry)

@@ -1,4 +1,4 @@
-"""Turn messages into what travels: checked, with an id, encoded and, where it pays, compressed."""
+"""Turns messages into requests: checks them, adds an id, encodes them, and compresses large bodies."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rocketapp.wire.message_id import UniqueIds
 from rocketapp.wire.requests.send import SendRequest
 
 
-class Preparing:
-    """What the messages of one producer group become."""
+class MessagePreparer:
+    """Checks, encodes and compresses the messages of one producer group."""
 
     def __init__(self, config: ProducerConfig, *, group: str, ids: UniqueIds, clock: Clock) -> None:
         self._config, self._group, self._ids, self._clock = config, group, ids, clock
 
     def next_id(self) -> str:
-        """The unique id of another message."""
+        """A new unique message id."""
         return self._ids.next(self._clock.now())
 
     def problem_of(self, message: Outgoing) -> str | None:
         """Why this message cannot be sent, or None."""
         return problem_of(message, self._config.max_message_bytes)
 
-    def single(self, message: Outgoing) -> tuple[str, PreparedSend]:
-        """A message that travels by itself, and its id. Raises SendRefused."""
+    def prepare(self, message: Outgoing) -> tuple[str, PreparedSend]:
+        """The request for a single message, and its id. Raises SendRefused."""
         if problem := self.problem_of(message):
             raise SendRefused(message.topic, problem, True)
         message_id = self.next_id()
@@ -48,19 +48,19 @@ class Preparing:
         return message_id, PreparedSend(request, body, delay=message.delay)
 
     def request(self, topic: str, properties: bytes, **more: Any) -> SendRequest:
-        """What a broker is told of a body. `more`: see SendRequest."""
+        """The header of a send request. `more`: further fields of SendRequest."""
         queues = self._config.topic_queues
         return SendRequest(self._group, topic, default_queues=queues, properties=properties.decode(), **more)
 
     def item(self, number: int, message: Outgoing) -> PreparedMessage:
-        """A message that may travel in a batch; it was checked before. Raises SendRefused for too long properties."""
+        """A message encoded for a batch; checked before. Raises SendRefused for properties that are too long."""
         message_id = self.next_id()
         return PreparedMessage(
             number, message_id, message.body, self.encoded(message.topic, _properties(message, message_id))
         )
 
     def batch(self, topic: str, items: Sequence[PreparedMessage]) -> PreparedSend:
-        """One request for these messages."""
+        """One request for all these messages."""
         if len(items) == 1:
             # Alone it may be compressed, and its properties are its own for every broker.
             body, sys_flag = self._compressed(items[0].body)
@@ -71,7 +71,7 @@ class Preparing:
         return PreparedSend(self.request(topic, names.encode(wrapper), batch=True), body)
 
     def encoded(self, topic: str, properties: Mapping[str, str]) -> bytes:
-        """Raises SendRefused for properties that cannot be written, or are too long."""
+        """The encoded properties. Raises SendRefused when they cannot be encoded or are too long."""
         try:
             encoded = names.encode(properties)
         except ProtocolError as error:
@@ -89,7 +89,7 @@ class Preparing:
 
 
 def result_of(message_id: str, stored: Accepted) -> SendResult:
-    """Of one message that a broker stored."""
+    """The result of a send that a broker stored."""
     response = stored.sent.response
     queue = stored.queue
     if queue.queue_id != response.queue_id:
@@ -100,7 +100,7 @@ def result_of(message_id: str, stored: Accepted) -> SendResult:
 
 
 def results_of(batch: Sequence[PreparedMessage], stored: Accepted) -> list[SendResult]:
-    """The answer to a batch lists the messages' ids; their offsets follow each other."""
+    """The results of a batch: the response lists the message ids, and their offsets are consecutive."""
     whole = result_of(batch[0].message_id, stored)
     if len(batch) == 1:
         return [whole]
@@ -118,7 +118,7 @@ def results_of(batch: Sequence[PreparedMessage], stored: Accepted) -> list[SendR
 
 
 def _properties(message: Outgoing, message_id: str) -> dict[str, str]:
-    """In the order in which a Java HashMap happens to list them: frames compare equal."""
+    """The properties to send, in the order in which a Java HashMap lists them: so frames equal Java's."""
     properties = {names.KEYS: " ".join(message.keys)} if message.keys else {}
     properties.update(message.properties)
     properties[names.UNIQ_KEY] = message_id

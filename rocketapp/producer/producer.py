@@ -36,7 +36,7 @@ from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.producer.attempts import Attempts, PreparedSend
 from rocketapp.producer.batches import BatchSequence, PreparedMessage, batch_sequences, may_share
 from rocketapp.producer.in_flight import InFlight
-from rocketapp.producer.preparing import Preparing, result_of, results_of
+from rocketapp.producer.preparing import MessagePreparer, result_of, results_of
 from rocketapp.producer.selection import Choice, RoundRobin, has_wish
 from rocketapp.producer.targets import Targets
 from rocketapp.producer.transactions import Transactions
@@ -81,7 +81,7 @@ class Producer:
         latency = BrokerLatency() if config.avoid_slow_brokers else None
         self._turns = RoundRobin(random, latency)
         ids = UniqueIds(ip_bytes(client.client_ip), client.pid, random.getrandbits(32))
-        self._preparing = Preparing(config, group=group, ids=ids, clock=clock)
+        self._preparing = MessagePreparer(config, group=group, ids=ids, clock=clock)
         self._targets = Targets(client, config.topic_queues)
         self._sender_of_traces: Producer | None = None
         self._tracing = None if trace_topic is None else self._new_tracing(trace_topic)
@@ -105,7 +105,7 @@ class Producer:
 
     @property
     def requests(self) -> Requests:
-        """The requests that wait for their reply."""
+        """The requests that wait for a reply."""
         if self._requests is None:
             from rocketapp.producer.requests import Requests
 
@@ -115,7 +115,7 @@ class Producer:
 
     @property
     def traces(self) -> Traces | None:
-        """Where consumers of this client note down what they did; None without message trace."""
+        """The message trace that consumers of this client add to; None when message trace is off."""
         return None if self._tracing is None else self._tracing.traces
 
     async def start(self) -> None:
@@ -140,19 +140,19 @@ class Producer:
         await self._client.unregister_producer(self._group)
 
     async def send(self, message: Outgoing, *, timeout: float | None = None) -> SendResult:
-        """Where it is stored; SendRefused, SendUnknown. `timeout`: seconds in total, retries included."""
+        """Send one message. Raises SendRefused or SendUnknown. `timeout`: seconds in total, retries included."""
         limit = timeout or self._config.send_timeout
-        message_id, prepared = self._preparing.single(message)
+        message_id, prepared = self._preparing.prepare(message)
         stored = await self._attempts.send(prepared, self._choice(message), limit)
         if self._tracing is not None:
             self._tracing.sent(message, prepared, stored)
         return result_of(message_id, stored)
 
     async def send_one_way(self, message: Outgoing) -> None:
-        """Send without an answer: it may be lost. SendRefused when it could not be written."""
+        """Send without a response: the message may be lost. Raises SendRefused when it could not be written."""
         if message.half:
             raise SendRefused(message.topic, "a transaction needs the answer of the broker", True)
-        _, prepared = self._preparing.single(message)
+        _, prepared = self._preparing.prepare(message)
         await self._attempts.post(prepared, self._choice(message), self._config.send_timeout)
 
     async def send_raw(
@@ -199,7 +199,7 @@ class Producer:
             problem = f"message {named} does not say where a reply goes: only messages sent by request() do"
             raise SendRefused(request.topic, problem, True)
         message = Outgoing(topic=to.topic, body=body, properties=properties, marks=to.marks)
-        _, prepared = self._preparing.single(message)
+        _, prepared = self._preparing.prepare(message)
         # The client that asked is connected to the broker that took its request.
         broker_name = None if request.queue is None else request.queue.broker_name
         choose = Choice(self._turns, prefer=broker_name)
@@ -305,7 +305,7 @@ class Producer:
 
 
 async def _send_in_turn(sends: Iterator[Coroutine[Any, Any, None]], failures: list[Exception]) -> None:
-    """Send one after the other until none is left; a failure does not keep the others from being sent."""
+    """Await these sends one after the other. A failure is noted in `failures` and does not stop the rest."""
     for send in sends:
         try:
             await send

@@ -1,7 +1,7 @@
-"""Requests that wait for their reply.
+"""Request-reply: requests that wait for their reply.
 
-A reply comes from the broker to which the replier sent it, and only over a connection whose heartbeat named this
-client. That may be any broker of the cluster, so all of them are connected before the first request leaves.
+A reply comes from the broker that the replier sent it to, over a connection whose heartbeat named this client. That may
+be any broker of the cluster, so all of them are connected before the first request is sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rocketapp.wire.requests.replies import PushReply, reply_topic, request_mark
 
 @dataclass(frozen=True, slots=True)
 class AwaitedReply:
-    """One request from before it is sent until its reply is there."""
+    """One request, from before it is sent until its reply has arrived."""
 
     topic: str
     marks: Mapping[str, str]
@@ -39,7 +39,7 @@ class AwaitedReply:
     _reply: asyncio.Future[Message]
 
     async def reply(self, message_id: str, keys: Sequence[str]) -> Message:
-        """The reply to the message that was sent with these marks. Raises NoReply when it has not come in time."""
+        """The reply to the message that was sent with these marks. Raises NoReply when it does not come in time."""
         try:
             async with asyncio.timeout_at(self.deadline):
                 return await self._reply
@@ -48,7 +48,7 @@ class AwaitedReply:
 
 
 class Requests:
-    """The requests of one client that wait."""
+    """The waiting requests of one client."""
 
     def __init__(self, client: ClientInstance, targets: Targets, *, random: Random, max_inflated_bytes: int) -> None:
         self._client, self._targets, self._observe, self._random = client, targets, client.observe, random
@@ -59,7 +59,10 @@ class Requests:
 
     @contextmanager
     def waiting(self, topic: str, *, timeout: float, deadline: float) -> Iterator[AwaitedReply]:
-        """Within: a reply is taken, until `deadline` by the loop's clock. `timeout`: the seconds that were given."""
+        """Context manager in which a reply is accepted until `deadline` (loop time).
+
+        `timeout`: seconds, for the error.
+        """
         self._client.inbound[RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT] = self._serve
         loop = asyncio.get_running_loop()
         correlation_id = f"{self._random.getrandbits(128):032x}"
@@ -107,7 +110,7 @@ class Requests:
         return self._client.routes.get(topic) or await self._client.routes.fetch(topic)
 
     def _serve(self, connection: Connection, request: Command) -> Command:
-        """A broker hands a reply over. One that came too late is dropped, and taken all the same."""
+        """A broker delivers a reply. One that is too late is dropped, and answered as a success all the same."""
         push = PushReply.from_fields(request.fields)
         (message,) = decode_records(
             encode_record(push.record(request.body)), None, max_inflated_bytes=self._max_inflated_bytes

@@ -1,8 +1,8 @@
-"""To which queue a message goes.
+"""Chooses the queue of a message.
 
-Without a wish: round robin from a random start, and after a failure to another broker when there is one.
-With an order key: always to the same queue, also after failures, as long as the topic's queues stay the same.
-A message may also name its queue, or bring a function that chooses it.
+By default: round robin from a random start, and after a failure another broker if there is one. With an order key:
+always the same queue, also after failures, as long as the topic's queues stay the same. A message may also name its
+queue, or have a function that selects it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MOST_DIGITS = len(str(MOST_QUEUES))
 
 
 def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
-    """The queues that may be sent to, sorted. An order configuration lists them whether their brokers live or not."""
+    """The writable queues, sorted. An order configuration lists queues whether their brokers are alive or not."""
     if not route.order_conf:
         return route.writable_queues(topic)
     queues = []
@@ -37,7 +37,7 @@ def publish_queues(topic: str, route: TopicRoute) -> list[MessageQueue]:
 
 
 def queues_to_create(topic: str, default: TopicRoute, most: int) -> list[MessageQueue]:
-    """The queues that a topic will have when a send creates it, by the route of the default topic."""
+    """The queues that a topic will have once a send creates it, by the route of the default topic."""
     # A broker gives retry and dead-letter topics one queue, however many are asked for.
     most = 1 if is_retry_topic(topic) or topic.startswith(DLQ_PREFIX) else most
     return sorted(
@@ -49,17 +49,20 @@ def queues_to_create(topic: str, default: TopicRoute, most: int) -> list[Message
 
 
 def queue_of_key(key: str, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """The queue of an order key: the one that Java's SelectMessageQueueByHash takes."""
+    """The queue for an order key: as Java's SelectMessageQueueByHash."""
     return queues[abs(string_hash(key)) % len(queues)]
 
 
 def has_wish(message: Outgoing) -> bool:
-    """Whether it is for the message to say to which queue it goes."""
+    """Whether the message has an order key, a queue or a selector of its own."""
     return not (message.queue is None and message.select is None and message.order_key is None)
 
 
 def wished_queue(message: Outgoing, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """The queue of a message that has a wish. Raises what its selector raises, SendRefused for a queue of another."""
+    """The queue that the message asks for.
+
+    Raises what its selector raises, SendRefused for a queue of another topic.
+    """
     if message.queue is not None:
         return message.queue
     if message.select is not None:
@@ -72,7 +75,7 @@ def wished_queue(message: Outgoing, queues: Sequence[MessageQueue]) -> MessageQu
 
 
 class RoundRobin:
-    """Whose turn it is, by topic. Silent brokers, and those that `latency` passes over, have none while others do."""
+    """Round robin by topic. Passes over silent and slow brokers (`latency`) as long as there are others."""
 
     def __init__(self, random: Random, latency: BrokerLatency | None = None) -> None:
         self._random, self._latency = random, latency
@@ -81,7 +84,7 @@ class RoundRobin:
         self._turns: dict[str, int] = {}
 
     def next(self, queues: Sequence[MessageQueue], avoid: str | None = None) -> MessageQueue:
-        """The next of these queues; on none of the broker `avoid`, as far as there are others."""
+        """The next of these queues; not on the broker `avoid` if there is another."""
         others = [queue for queue in queues if queue.broker_name != avoid] if avoid is not None else queues
         if self.silent:
             others = [queue for queue in others if queue.broker_name not in self.silent] or others
@@ -98,7 +101,7 @@ class RoundRobin:
 
 
 class Choice:
-    """Where each attempt goes: to the queue that a message wishes, or the next in turn, after a failure elsewhere."""
+    """Chooses the queue of each attempt: the queue the message asks for, or the next in turn."""
 
     def __init__(
         self, turns: RoundRobin, *, wish: Outgoing | MessageQueue | None = None, prefer: str | None = None

@@ -1,7 +1,7 @@
-"""Where a topic can be sent to, also when it does not exist yet.
+"""The queues that a topic can be sent to, also before the topic exists.
 
-A missing topic is sent to the brokers of the default topic, which create it. Until a name server tells
-its own route, those queues are used; subscribers are told at once that there is something to look for.
+A missing topic is sent to the brokers of the default topic, which create it. Until a name server has its route, those
+queues are used; subscribers are told at once to look for the new topic.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TRUST = 5.0
 
 
 class Targets:
-    """The queues that one producer sends to."""
+    """The queues that one producer can send to."""
 
     def __init__(self, client: ClientInstance, topic_queues: int) -> None:
         self._client, self._topic_queues = client, topic_queues
@@ -31,11 +31,11 @@ class Targets:
         """Topics that are being asked for."""
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """Sorted and not empty. NoRouteError: no queue can be written to; TransportError: no name server answers."""
+        """Sorted, at least one. Raises NoRouteError when no queue is writable, TransportError without a name server."""
         return self.known(topic) or await self._ask(topic)
 
     def known(self, topic: str) -> list[MessageQueue]:
-        """Sorted, as far as it can be said without asking; empty when it cannot."""
+        """The queues, sorted, as far as they are known without asking; empty when they are not."""
         route = self._client.routes.get(topic)
         if route is not None:
             known = self._known.get(topic)
@@ -52,18 +52,18 @@ class Targets:
             self._client.routes.refresh_soon(topic)
 
     def failed(self, topic: str) -> None:
-        """A broker could not be reached, or does not know the topic: it may live elsewhere now."""
+        """A broker was not reached, or does not know the topic: refresh the route soon."""
         self._creating.pop(topic, None)
         self._client.routes.refresh_soon(topic)
 
     def watch(self, topic: str) -> None:
-        """Have its route kept fresh, until `release`."""
+        """Keep the route of this topic up to date until `release`."""
         if topic not in self._watched:
             self._watched.add(topic)
             self._client.routes.watch(topic)
 
     def release(self) -> None:
-        """Nothing will be sent any more."""
+        """Stop watching routes: nothing more is sent."""
         for topic in self._watched:
             self._client.routes.unwatch(topic)
         self._watched.clear()

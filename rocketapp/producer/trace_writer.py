@@ -1,6 +1,6 @@
-"""Writes message trace: what was sent, and what consumers of the client noted down.
+"""Writes message trace: what was sent, and what consumers of the client recorded.
 
-Records travel in messages of their own, which are not traced. A trace that cannot be sent is dropped, and told once.
+Records travel in messages of their own, which are not traced. A trace that cannot be sent is dropped; reported once.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Told = tuple[bytes, int, str]
 
 
 class _Sending(NamedTuple):
-    """A request that a broker has accepted, with all that its records need."""
+    """A send that a broker accepted, with all that its trace records need."""
 
     at: float
     group: str
@@ -49,7 +49,7 @@ class _Sending(NamedTuple):
 
 
 class TraceWriter:
-    """The message trace of one producer group, and of the consumers beside it."""
+    """The message trace of one producer group, and of the consumers of its client."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class TraceWriter:
         self._tasks.start(self._run(), WHO)
 
     async def stop(self) -> None:
-        """Write what waits, for TIMEOUT seconds at most."""
+        """Write what is left, for at most TIMEOUT seconds."""
         self._stopping.set()
         if running := self._tasks.running():
             await asyncio.wait(running, timeout=TIMEOUT)
@@ -81,14 +81,14 @@ class TraceWriter:
     # What is noted down.
 
     def sent(self, message: Outgoing, prepared: PreparedSend, accepted: Accepted) -> None:
-        """A message that travelled by itself is stored."""
+        """Record a message that was sent by itself."""
         topic = message.topic
         if topic != self.traces.topic and _is_traced(accepted):
             raw, size = prepared.request.properties.encode(), len(prepared.body)
             self._add(topic, accepted, [(raw, size, accepted.sent.response.message_id)], _kind_of(message))
 
     def sent_batch(self, topic: str, batch: Sequence[PreparedMessage], accepted: Accepted) -> None:
-        """Messages that shared a request are stored."""
+        """Record messages that were sent in one batch."""
         if topic != self.traces.topic and _is_traced(accepted):
             ids = accepted.sent.response.message_id.split(",")
             ids = ids if len(ids) == len(batch) else [""] * len(batch)
@@ -161,7 +161,7 @@ def _records(sending: _Sending) -> Iterator[PubRecord]:
 
 
 def _is_traced(accepted: Accepted) -> bool:
-    """A broker may have tracing switched off; one that says nothing of a region knows no trace."""
+    """Whether the broker has tracing on. One whose response names no region has no trace."""
     response = accepted.sent.response
     return response.region is not None and response.trace_on
 

@@ -37,14 +37,14 @@ MOST_WAITING = 2000
 
 
 class _Asked(NamedTuple):
-    """A broker's question, and where its answer goes."""
+    """A transaction check that a broker sent, and the connection for its answer."""
 
     connection: Connection
     question: CheckTransaction
 
 
 class Transactions:
-    """The transactions of one producer group at one cluster."""
+    """The transactions of one producer group in one cluster."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Transactions:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     def answer(self, topic: str, check: Check) -> None:
-        """From now on brokers that ask about half messages of this topic get what `check` returns."""
+        """Register the check that answers brokers about half messages of this topic."""
         if not self._checks:
             self._client.inbound[RequestCode.CHECK_TRANSACTION_STATE] = self._serve
         if topic not in self._checks:
@@ -69,8 +69,8 @@ class Transactions:
             self._client.routes.watch(topic)
         self._checks[topic] = check
 
-    async def answer_no_more(self) -> None:
-        """What the checks need is about to go: brokers ask another process, or this one later."""
+    async def stop_checks(self) -> None:
+        """Answer no more checks, because what they need closes: brokers ask another process, or ask again later."""
         self._client.inbound.pop(RequestCode.CHECK_TRANSACTION_STATE, None)
         await self._tasks.close()
         for topic in self._checks:
@@ -78,21 +78,21 @@ class Transactions:
         self._checks.clear()
 
     async def stop(self) -> None:
-        """Answer no more. What is open is reported."""
-        await self.answer_no_more()
+        """End all checks. Transactions that are still open are reported."""
+        await self.stop_checks()
         for message_id in self._open.all():
             self._report(message_id, "open at the stop: the broker asks another process, or this one later")
 
     def begin(self, half: SendResult) -> None:
-        """The function of this transaction runs now; `end` or `leave_open` has to follow."""
+        """The local transaction of this half message begins; `end` or `leave_open` must follow."""
         self._open.begin(half.message_id)
 
     def leave_open(self, half: SendResult) -> None:
-        """The check decides: the broker asks for it."""
+        """The outcome is unknown: the broker will ask the check."""
         self._open.end(half.message_id)
 
     async def end(self, half: SendResult, *, commit: bool, timeout: float) -> None:
-        """Commit or roll back. What cannot be told within `timeout` seconds is reported, and the broker asks for it."""
+        """Commit or roll back. If the broker cannot be told within `timeout` seconds that is reported, and it asks."""
         problem = await self._tell(half, self._open.end(half.message_id), decision_of(commit), timeout)
         if problem is not None:
             said = "committed" if commit else "rolled back"
@@ -127,7 +127,7 @@ class Transactions:
         )
 
     def _serve(self, connection: Connection, request: Command) -> Command | None:
-        """A broker asks. It gets its answer when the check has ended; None of `Command` is a one-way request's."""
+        """A broker sends a check. It is answered when the check has ended; a one-way request has no response."""
         question = CheckTransaction.from_fields(request.fields)
         if len(self._tasks) < MOST_WAITING:
             name = f"check of transaction {question.message_id}"

@@ -15,13 +15,13 @@ from rocketapp.client.instance import ClientInstance
 from rocketapp.client.traces import trace_topic_of
 from rocketapp.clock import SystemClock
 from rocketapp.errors import SetupError
-from rocketapp.hooks.answers import PublishCall
+from rocketapp.hooks.hook_types import PublishCall
 from rocketapp.producer.producer import Producer
 from rocketapp.scripts.following import Following, Reading, Wanted
 from rocketapp.scripts.reading import AsMember, ReadOptions, log, tell, wanted_of
 from rocketapp.tasks import scope
+from rocketapp.transport.http_get import shown_url
 from rocketapp.transport.tcp import dial_tcp
-from rocketapp.transport.web import shown_url
 from rocketapp.wire.record import Message
 
 _ONE_CLUSTER: Final = "a Client talks to one cluster: leave it out"

@@ -1,7 +1,7 @@
-"""The wait before the next attempt.
+"""Exponential backoff with jitter.
 
-The wait doubles from `first` to `most` seconds. A random part of up to half of it is subtracted, so that
-many clients that lost the same broker do not come back at the same moment. The random number is an argument.
+The wait doubles from `first` to `most` seconds. A random part of up to half of it is subtracted, so that many clients
+that lost the same broker do not return at the same moment. The random number is an argument.
 """
 
 from __future__ import annotations

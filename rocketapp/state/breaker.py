@@ -11,7 +11,7 @@ from rocketapp.model.policy import Breaker
 
 
 class RecentFailures:
-    """The latest failures of one handler, as many as open its breaker."""
+    """The latest failures of one handler, at most as many as open its breaker."""
 
     def __init__(self, breaker: Breaker) -> None:
         self._breaker = breaker
@@ -22,17 +22,17 @@ class RecentFailures:
         return f"<RecentFailures: {len(self._latest)} of {self._breaker.failures}>"
 
     def add(self, now: float, handled: int) -> None:
-        """A call has failed; `handled`: messages handled since the start."""
+        """Record a failed call; `handled`: messages handled since the start."""
         self._latest.append((now, handled))
 
     @property
     def seconds(self) -> float:
-        """From the first of them to the last."""
+        """Seconds between the first and the last of these failures."""
         return self._latest[-1][0] - self._latest[0][0]
 
     @property
     def are_enough(self) -> bool:
-        """Whether they open the breaker."""
+        """Whether these failures open the breaker."""
         about, handled = self._breaker, self._latest[-1][1] - self._latest[0][1]
         if len(self._latest) < about.failures or self.seconds > about.within:
             return False

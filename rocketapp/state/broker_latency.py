@@ -17,7 +17,7 @@ def pause_after(latency: float) -> float:
 
 
 class BrokerLatency:
-    """Which brokers one producer passes over for a while."""
+    """The brokers that one producer avoids for a while, because they were slow or failed."""
 
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
@@ -36,7 +36,7 @@ class BrokerLatency:
         self._until[broker_name] = now + pause_after(FAILED)
 
     def is_available(self, broker_name: str, now: float) -> bool:
-        """Whether it is not passed over now."""
+        """Whether this broker is not avoided now."""
         until = self._until.get(broker_name)
         if until is None:
             return True

@@ -25,7 +25,7 @@ less than a next owner waits before it begins (`handover.WAIT`)."""
 
 
 class Fencing:
-    """What one member knows about its own queues."""
+    """Which of its queues one member may still commit for."""
 
     def __init__(self, now: float) -> None:
         self._confirmed: dict[str, float] = {}
@@ -44,7 +44,7 @@ class Fencing:
     # Disturbances.
 
     def beat(self, now: float) -> bool:
-        """The clock was looked at; whether the process stood still since the last look."""
+        """Call it about once a second. Returns whether the process stood still since the last call."""
         was_frozen = now >= self._looked_at + FROZEN_AFTER
         self._looked_at = now
         if was_frozen:
@@ -53,7 +53,7 @@ class Fencing:
         return was_frozen
 
     def lost(self, broker_name: str, now: float) -> None:
-        """The connection to this broker was lost: it forgets us at once."""
+        """The connection to this broker was lost: the broker removes this member from its groups at once."""
         self._lost_at[broker_name] = now
         self._listed = {(topic, name) for topic, name in self._listed if name != broker_name}
         self._fence(queue for queue in self._verified if queue.broker_name == broker_name)
@@ -83,12 +83,15 @@ class Fencing:
         return bool(listed) or not was_confirmed
 
     def begin(self, queue: MessageQueue) -> None:
-        """A session begins with an offset that was just read."""
+        """A session begins at an offset that was just read: the queue is certain."""
         if not self.verify(queue, self.era):
             self.fenced.add(queue)
 
     def verify(self, queue: MessageQueue, era: int) -> bool:
-        """Its offset, asked for in this era, shows that it is ours; False when a disturbance came between."""
+        """The offset read in this era shows that the queue is still ours: it is certain again.
+
+        Returns False if another disturbance came after the question was sent.
+        """
         is_ours = era == self.era and self.is_listed(queue)
         if is_ours:
             self._verified.add(queue)
@@ -108,7 +111,7 @@ class Fencing:
         return is_awake and now < self._confirmed.get(topic, -inf) + CONFIRMED_FOR
 
     def is_listed(self, queue: MessageQueue) -> bool:
-        """Whether a list of members was acted on since its broker was lost."""
+        """Whether a list of members has been acted on since the broker of this queue was lost."""
         return queue.broker_name not in self._lost_at or (queue.topic, queue.broker_name) in self._listed
 
     def may_commit(self, queue: MessageQueue, now: float) -> bool:

@@ -18,7 +18,7 @@ LIVES = 60.0
 
 
 class Lease:
-    """The lock of one queue, as we may rely on it."""
+    """The broker's lock of one queue, for as long as this member relies on it."""
 
     __slots__ = ("_every", "_lasts", "_waiting", "asked_at", "certain_until", "is_lost", "is_suspended", "suspensions")
 
@@ -64,7 +64,7 @@ class Lease:
         self._decide()
 
     def when_decided(self, call: Callable[[], object]) -> None:
-        """Call this once, when it is granted the next time, or lost; now if it is lost already."""
+        """Call this once: when the lease is granted the next time or lost; at once if it is lost already."""
         self._waiting.append(call)
         if self.is_lost:
             self._decide()
@@ -75,20 +75,20 @@ class Lease:
             call()
 
     def state(self, now: float) -> LeaseState:
-        """How it stands, as far as the broker has answered."""
+        """The state as the broker has answered so far: granted, suspended or lost."""
         if self.is_endless:
             return "none"
         return "held" if self.held(now) else "uncertain"
 
     @property
     def is_endless(self) -> bool:
-        """No lock stands behind it."""
+        """Whether no lock is behind it, as for concurrent queues."""
         return self._lasts == inf
 
     def held(self, now: float) -> bool:
-        """Whether a handler may start."""
+        """Whether handlers may start now."""
         return now < self.certain_until
 
     def renewal(self) -> float:
-        """The loop's time at which it is renewed."""
+        """The loop time at which it is to be renewed."""
         return self.asked_at + min(self._every, self._lasts)

@@ -14,7 +14,7 @@ Q = TypeVar("Q")
 
 
 class OpenTransactions(Generic[Q]):
-    """Transactions by message id. `Q`: what a broker asks with."""
+    """Open transactions by message id. `Q`: a broker's question about one."""
 
     def __init__(self) -> None:
         self._latest: dict[str, dict[str, Q]] = {}
@@ -25,11 +25,11 @@ class OpenTransactions(Generic[Q]):
         return len(self._latest)
 
     def all(self) -> list[str]:
-        """The message ids of all transactions that are open."""
+        """The message ids of all open transactions."""
         return list(self._latest)
 
     def begin(self, message_id: str) -> None:
-        """The function of the transaction runs from now on: it decides, and no check does, also not one that runs."""
+        """The local transaction runs from now on: it decides, not a check, even one that is running."""
         self._latest[message_id] = {}
         self._begun.add(message_id)
 
@@ -40,10 +40,10 @@ class OpenTransactions(Generic[Q]):
         return is_new
 
     def checked(self, message_id: str) -> Mapping[str, Q]:
-        """Its check has ended. The newest question of each broker that has asked; none when its function decides."""
+        """The check has ended. Returns the newest question of each broker; empty if the local transaction decides."""
         return {} if message_id in self._begun else self._latest.pop(message_id, {})
 
     def end(self, message_id: str) -> Mapping[str, Q]:
-        """Its function has decided, or does not. The newest question of each broker that has asked meanwhile."""
+        """The local transaction has ended, decided or not. Returns the newest question of each broker that asked."""
         self._begun.discard(message_id)
         return self._latest.pop(message_id, {})

@@ -31,11 +31,11 @@ class Probe:
 
     @property
     def was_of_use(self) -> bool:
-        """A message of the handler went well since it was made use of."""
+        """Whether a message of the handler succeeded after the probe was taken."""
         return self._handled is not None and self._stats.went_well > self._handled
 
     def take(self, handler: str) -> bool:
-        """Make use of it; False when it is another handler's, or was taken before."""
+        """Take it; False when it belongs to another handler or is taken already."""
         if self.is_taken or handler != self._handler:
             return False
         self._handled = self._stats.went_well
@@ -43,7 +43,7 @@ class Probe:
 
 
 class Pauses:
-    """The reasons for which the topics of one group are paused."""
+    """The paused topics of one group, with their reasons."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, list[str]] = {}
@@ -108,13 +108,13 @@ class Pauses:
         return any(probe.take(handler) for probe in self._given(topic))
 
     def _given(self, topic: str) -> list[Probe]:
-        """The probes of a paused topic, if every reason lets a message through."""
+        """The probes of a paused topic, if every reason for its pause has one."""
         probes = [self._probes.get((topic, reason)) for reason in self._reasons.get(topic, [])]
         given = [probe for probe in probes if probe is not None]
         return given if len(given) == len(probes) else []
 
     def probes(self, topics: Collection[str]) -> bool:
-        """Whether one message of one of these topics may start, although it is paused."""
+        """Whether one message of any of these topics may start as a probe."""
         return any(topic in topics and bool(self._given(topic)) for topic, _ in self._probes)
 
     def has(self, topic: str, reason: str) -> bool:

@@ -19,20 +19,20 @@ _LONGEST = 255
 
 
 class Landmark(NamedTuple):
-    """One record that was read. By it a queue is known again."""
+    """A record that was read before, by which its queue is recognised."""
 
     offset: int
     stored_ms: int
     key: str
 
     def text(self) -> str | None:
-        """For a store: ASCII, at most 255 characters; None when its key is longer."""
+        """As text for a store: ASCII, at most 255 characters; None when its key is longer."""
         text = json.dumps(self, separators=(",", ":"))
         return text if len(text) <= _LONGEST else None
 
     @classmethod
     def of_text(cls, text: str) -> Landmark | None:
-        """What `text` gave; None for anything else."""
+        """Parse what `text` returned; None for any other text."""
         try:
             offset, stored_ms, key = json.loads(text)
         except (ValueError, TypeError, RecursionError):
@@ -42,7 +42,7 @@ class Landmark(NamedTuple):
 
 
 class Identity(Enum):
-    """What the broker's records say."""
+    """Whether a queue is the one that was read before."""
 
     SAME = "same"
     """The record is there."""
@@ -53,7 +53,10 @@ class Identity(Enum):
 
 
 def recognise(known: Landmark, found: Landmark | None, *, end: int) -> Identity:
-    """`found`: the queue's first record at the known offset or behind it, None for none. `end`: its next offset."""
+    """Compare a landmark with `found`, the first record at its offset or behind (None: no record).
+
+    `end`: the next offset.
+    """
     if found == known:
         return Identity.SAME
     if found is None:

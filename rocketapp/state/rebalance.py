@@ -1,7 +1,7 @@
-"""Members of a group → which queues are ours, and which brokers' lists of members may be acted on.
+"""Divides queues among members, and says which brokers' lists of members may be acted on.
 
-A missing answer never releases a queue. Only a list of members that contains this member
-changes the assignment; an error or an empty list keeps the present one.
+A missing answer never releases a queue. Only a list of members that contains this member changes the assignment; an
+error or an empty list keeps the present one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def share(
 def is_left_out(
     queues: Collection[MessageQueue], members: Collection[str], *, group: str, allocation: Allocation
 ) -> bool:
-    """Whether a topic has queues, and no member gets one: its messages are not consumed then."""
+    """Whether a topic has queues that no member gets: its messages are not consumed then."""
     there, ids = tuple(sorted_queues(queues)), tuple(sorted_members(members))
     # In order: with most strategies the first one has a queue. A group may have hundreds of members, and many topics.
     return bool(there) and all(set(there).isdisjoint(allocation.allocate(group, one, there, ids)) for one in ids)
@@ -62,7 +62,7 @@ class GracePeriods:
         return f"<GracePeriods until {self._until}>"
 
     def disturb(self, broker_name: str, now: float) -> None:
-        """Members reach this broker one by one from now on: its grace period begins."""
+        """The broker came back and members return to it one by one: its grace period begins."""
         until = self._until.get(broker_name)
         if until is None or now > until + REGROUP:
             self._since[broker_name] = until = now

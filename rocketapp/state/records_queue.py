@@ -1,7 +1,6 @@
-"""A process queue of records: messages that were pulled together and are finished together.
+"""A process queue of record blocks: messages that were pulled together and are finished together.
 
-Everything that a process queue says of messages is true here as well: it counts messages, and its commit offset is the
-lowest offset that a restart must read again.
+It counts messages like any process queue, and its commit offset is the lowest offset that a restart must read again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which copy of a broker is read: its master, the slave that a broker suggested, or a slave in place of the master."""
+"""Which replica of a broker is read: the master, the slave that it suggested, or a slave in place of the master."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def reader(known: Collection[int], wanted: int) -> int:
 
 
 def slaves(known: Collection[int], connected: Collection[int]) -> list[int]:
-    """The copies that may stand in for the master, the best first: those that are connected, then by id."""
+    """The slaves that may replace the master, best first: connected ones, then by id."""
     return sorted((one for one in known if one != MASTER_ID), key=lambda one: (one not in connected, one))

@@ -15,7 +15,7 @@ from rocketapp.model.subscription import Start
 
 
 class Edge(Enum):
-    """An end of a queue."""
+    """The first or the last offset of a queue."""
 
     MIN = "min"
     MAX = "max"
@@ -47,7 +47,7 @@ def start_at(topic: str, start: Start, *, joined: float | None) -> StartAt:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """Where to go on, and why, in words."""
+    """The offset at which to go on, and why, in words."""
 
     offset: int
     reason: str

@@ -66,7 +66,7 @@ class TagTable(Generic[H]):
 
 
 def split(takers: Sequence[H], messages: Sequence[M]) -> list[tuple[H, Sequence[M]]]:
-    """The messages by their takers, in the order of `messages`."""
+    """Group the messages by their takers; `messages` keeps its order inside each group."""
     if not takers or takers.count(takers[0]) == len(takers):
         return [(takers[0], messages)] if takers else []
     shares: dict[int, tuple[H, list[M]]] = {}

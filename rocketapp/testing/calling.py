@@ -24,8 +24,8 @@ from rocketapp.app.settings import Settings
 from rocketapp.app.user_code import UserCode
 from rocketapp.clock import Clock
 from rocketapp.errors import SetupError
-from rocketapp.hooks.answers import PublishCall
-from rocketapp.model.at_work import AT_WORK
+from rocketapp.hooks.hook_types import PublishCall
+from rocketapp.model.current_call import CURRENT_CALL
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter, Outcome, Pause, Retry, Skip
 from rocketapp.model.outgoing import Outgoing, SendResult
@@ -132,7 +132,7 @@ async def tried(
         declaration.subscription,
     )
     given: Any = messages if subscription.batch is not None else messages[0]
-    before = AT_WORK.set(lambda: (subscription, given))
+    before = CURRENT_CALL.set(lambda: (subscription, given))
     try:
         with standing_in(app, _Unconnected(app, published)):
             if subscription.is_async:
@@ -142,7 +142,7 @@ async def tried(
     except Exception as error:
         result, raised = error, True
     finally:
-        AT_WORK.reset(before)
+        CURRENT_CALL.reset(before)
     return outcomes_of(result, raised, messages, subscription)
 
 

@@ -21,7 +21,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from rocketapp.consumer.offsets.stores import OffsetStore
-from rocketapp.hooks.answers import Codec
+from rocketapp.hooks.hook_types import Codec
 from rocketapp.hooks.idempotency import CLAIMED, DONE, Answer, Claim, IdempotencyStore, MarkState
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.allocation import Allocation

@@ -15,7 +15,7 @@ import msgspec
 from rocketapp.app.payloads import Payloads
 from rocketapp.app.publishing import PLAIN
 from rocketapp.consumer.modes.outcomes import failures_of
-from rocketapp.hooks.answers import PublishCall, PublishWrapper, Sending, Wrapper
+from rocketapp.hooks.hook_types import PublishCall, PublishWrapper, Sending, Wrapper
 from rocketapp.hooks.specs import hookimpl
 from rocketapp.hooks.surface import Surface
 from rocketapp.model import event as events

@@ -15,7 +15,7 @@ from typing import Any
 from rocketapp.app.app import RocketApp
 from rocketapp.app.declare.phases import declared_of, read_settings
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.app.settings import DEFAULT, Settings
 from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import address_server, parse_name_servers
@@ -77,7 +77,7 @@ class Stage:
         self.lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
-            World(
+            Runtime(
                 dial=self._dial,
                 clock=self.clock,
                 random=self.random,

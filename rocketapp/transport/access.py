@@ -1,7 +1,7 @@
-"""How this process shows who it is: the signature on its requests, and TLS.
+"""Client credentials: namespace, request signature and TLS, made once from the settings of a client.
 
-Both are made from the settings of a client, once. Here is the only place that signs: whatever sends a request,
-it goes through a connection of this client. Responses are not signed, for brokers do not check them.
+This is the only place that signs requests: every request passes a connection of this client. Responses are not signed,
+because brokers do not check them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ONLY_WITH_TLS = ("ca_file", "tls_server_name", "cert_file", "key_file", "key_pas
 
 
 class Access:
-    """What the connections of one client do to their bytes, requests and responses."""
+    """Adds namespace and signature to requests, and removes the namespace from what is received."""
 
     __slots__ = ("_keys", "_namespace", "is_plain", "tls")
 
@@ -33,19 +33,19 @@ class Access:
         """Whether requests and responses stay as they are."""
 
     def complete(self, request: Command) -> None:
-        """Complete a request of ours: its names, then the signature, which covers them and comes last."""
+        """Add the namespace to a request, then its signature, which covers everything else."""
         if self._namespace is not None:
             self._namespace.complete(request)
         if self._keys is not None:
             request.fields = self._keys.sign(request.fields, request.body)
 
     def restore(self, request: Command | None, received: Command) -> None:
-        """Change what was received before anything reads it: the response to this request, or a request of the peer."""
+        """Remove the namespace from a response (to `request`) or from a request of the peer, before it is read."""
         if self._namespace is not None:
             self._namespace.restore(request, received)
 
     def body(self, body: bytes) -> bytes:
-        """The JSON body of an answer of ours, completed."""
+        """The JSON body of a response of ours, with the namespace added."""
         return body if self._namespace is None else self._namespace.body(body)
 
 

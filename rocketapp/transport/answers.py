@@ -27,7 +27,7 @@ Process = Callable[[Connection, Command], Command | None]
 
 
 class HasFields(Protocol):
-    """The fields of one kind of response: see `wire.requests`."""
+    """The fields of a response: see `wire.requests`."""
 
     def to_fields(self) -> dict[str, str]: ...
 
@@ -43,7 +43,7 @@ DONE = b""
 
 
 class Need(NamedTuple):
-    """Any one of these actions on a resource."""
+    """An action on a resource; any one of `actions` suffices."""
 
     kind: str
     """`Topic`, `Group` or `Cluster`."""
@@ -124,7 +124,7 @@ def answers(
 
 
 def table_of(*processors: object, tasks: Tasks | None = None) -> dict[int, Served]:
-    """What these objects answer. `tasks`: owns the answers that come later."""
+    """The table of all request codes that these processors answer. `tasks`: owns the answers that come later."""
     table: dict[int, Served] = {}
     for processor in processors:
         for function in vars(type(processor)).values():

@@ -54,18 +54,18 @@ Serve = Callable[["Connection", Command], Command | None]
 """Answers a request at once, or returns None: answered later with `Connection.reply`, or never."""
 
 
-class Ask(NamedTuple):
-    """A request in flight. It is taken out once: when it is answered or overdue, or when the connection ends."""
+class PendingRequest(NamedTuple):
+    """A request that waits for its response. It is removed once: answered, overdue, or when the connection ends."""
 
     command: Command
     answer: asyncio.Future[Command]
     started: float
     deadline: float
-    again: bool = False
-    """It is sent for the second time, because the first answer was GO_AWAY."""
+    is_resent: bool = False
+    """Whether it is sent for the second time, because the first answer was GO_AWAY."""
 
 
-GoAway = Callable[["Connection", Ask], None]
+GoAway = Callable[["Connection", PendingRequest], None]
 
 
 class Connection:
@@ -105,7 +105,7 @@ class Connection:
         self._max_frame_bytes = max_frame_bytes
         self._stream: Stream | None = None
         self._opaques = itertools.count(1)
-        self._pending: dict[int, Ask] = {}
+        self._pending: dict[int, PendingRequest] = {}
         """By their id (Java: opaque). One scan of all deadlines serves many: they share one timer."""
         self._serving = self._paused = False
         self._out: list[bytes] = []
@@ -159,12 +159,12 @@ class Connection:
         if self._access is not None:
             self._access.complete(command)
         now = self._loop.time()
-        self.restart(Ask(command, answer, now, now + timeout))
+        self.resend(PendingRequest(command, answer, now, now + timeout))
         return answer
 
-    def restart(self, waiting: Ask) -> None:
-        """Write a request again, for the caller that already waits for it. Its deadline stays."""
-        command, answer = waiting.command, waiting.answer
+    def resend(self, pending_request: PendingRequest) -> None:
+        """Send a request again, for the caller that already waits for its response. Its deadline stays the same."""
+        command, answer = pending_request.command, pending_request.answer
         if self.is_closed or self.is_retired:
             if not answer.done():
                 answer.set_exception(ConnectionLostError(self.peer, self.closed_reason or "the peer goes away"))
@@ -175,9 +175,9 @@ class Connection:
             if not answer.done():
                 answer.set_exception(problem)
             return
-        self._pending[opaque] = waiting
-        if self._timer is None or waiting.deadline < self._timer_at:
-            self._set_timer(waiting.deadline)
+        self._pending[opaque] = pending_request
+        if self._timer is None or pending_request.deadline < self._timer_at:
+            self._set_timer(pending_request.deadline)
         # Alone it would wait for a turn of the loop in which nothing joins it.
         self._write(data, at_once=len(self._pending) == 1)
 
@@ -229,11 +229,11 @@ class Connection:
 
     @property
     def kept(self) -> int:
-        """Bytes that are kept for this peer: unsent ones, and those of a frame that has not arrived as a whole."""
+        """Bytes that this side holds for the peer: written and not sent, or of a frame that is not complete yet."""
         return self.unsent + (0 if self.is_closed else self._reader.waiting_bytes)
 
     def disown(self) -> None:
-        """In a forked child: it is the parent's."""
+        """In a forked child: leave the connection to the parent process."""
         if self._stream is not None:
             self._stream.disown()
 
@@ -264,7 +264,7 @@ class Connection:
 
     @property
     def has_answered(self) -> bool:
-        """The peer has sent a whole frame."""
+        """Whether the peer has sent a complete frame."""
         return self._last_frame != -inf
 
     def lost(self, reason: str) -> None:
@@ -294,7 +294,10 @@ class Connection:
             self._stream.resume_reading()
 
     def _serve_backlog(self) -> None:
-        """What has arrived; a server goes on in later turns, and while its peer does not read, in `resume`."""
+        """Serve the frames that have arrived.
+
+        A server goes on in later turns, and waits while its peer does not read.
+        """
         backlog, last, most = self._backlog, len(self._backlog) - _MOST_SERVED, self._written + WRITE_HIGH_BYTES
         self._serving = True
         try:
@@ -315,16 +318,16 @@ class Connection:
             self._loop.call_soon(self._go_on)
 
     def _answer(self, response: Command) -> None:
-        waiting = self._pending.pop(response.opaque, None)
-        if waiting is None:
+        pending_request = self._pending.pop(response.opaque, None)
+        if pending_request is None:
             return
-        answer = waiting.answer
+        answer = pending_request.answer
         if answer.done():
             return
         if self._access is not None:
-            self._access.restore(waiting.command, response)
-        if response.code == _GO_AWAY and self._on_go_away is not None and not waiting.again:
-            self._on_go_away(self, waiting)
+            self._access.restore(pending_request.command, response)
+        if response.code == _GO_AWAY and self._on_go_away is not None and not pending_request.is_resent:
+            self._on_go_away(self, pending_request)
         else:
             answer.set_result(response)
         if self.is_retired:
@@ -354,9 +357,9 @@ class Connection:
             return
         self._flush()
         if is_slow_reader:
-            self._judge_slow_reader()
+            self._check_slow_reader()
 
-    def _judge_slow_reader(self) -> None:
+    def _check_slow_reader(self) -> None:
         if self.unsent > UNSENT_LIMIT_BYTES:
             self.abort(f"the peer leaves {self.unsent} bytes unread")
         elif self._on_kept is not None:
@@ -384,7 +387,7 @@ class Connection:
         now = self._loop.time()
         silent = now - self.last_heard
         suspicious = False
-        overdue = [opaque for opaque, waiting in self._pending.items() if waiting.deadline <= now]
+        overdue = [opaque for opaque, pending_request in self._pending.items() if pending_request.deadline <= now]
         for command, answer, started, deadline, _ in map(self._pending.pop, overdue):
             if not answer.done():
                 seconds = deadline - started
@@ -401,7 +404,7 @@ class Connection:
         if idle_end <= now:
             self.abort(f"idle for {IDLE_TIMEOUT:g} s")
             return
-        next_deadline = min((waiting.deadline for waiting in self._pending.values()), default=inf)
+        next_deadline = min((pending_request.deadline for pending_request in self._pending.values()), default=inf)
         self._set_timer(max(min(next_deadline, idle_end), now + _SWEEP_GRAIN))
 
     def _end(self, reason: str) -> None:
@@ -415,9 +418,9 @@ class Connection:
         self._out.clear()
         self.room.set()
         pending, self._pending = self._pending, {}
-        for waiting in pending.values():
-            if not waiting.answer.done():
-                waiting.answer.set_exception(ConnectionLostError(self.peer, reason))
+        for pending_request in pending.values():
+            if not pending_request.answer.done():
+                pending_request.answer.set_exception(ConnectionLostError(self.peer, reason))
         if self._on_lost is not None:
             self._on_lost(self, reason)
 

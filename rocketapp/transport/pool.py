@@ -15,7 +15,7 @@ from rocketapp.errors import ConnectError, TransportError
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import Tasks
 from rocketapp.transport.access import Access
-from rocketapp.transport.connection import Ask, Connection, not_supported
+from rocketapp.transport.connection import Connection, PendingRequest, not_supported
 from rocketapp.transport.stream import Dial
 from rocketapp.wire.command import Command
 
@@ -24,7 +24,7 @@ FIRST_WAIT, MOST_WAIT = 0.1, 1.0
 
 
 class PoolOwner:
-    """Whoever a pool works for. What it does not say itself: nothing is served, and it wants to know nothing."""
+    """The callbacks of a pool to its owner. These defaults refuse every request and ignore the rest."""
 
     def serve(self, connection: Connection, request: Command) -> Command | None:
         """Answer a request of a server; see `connection.Serve`."""
@@ -34,10 +34,10 @@ class PoolOwner:
         """Send the first requests of a new connection. Raises TransportError when it cannot be used."""
 
     def connected(self, address: str) -> None:
-        """A new connection is there for all callers."""
+        """A new connection is ready for all callers."""
 
     def lost(self, address: str, reason: str) -> None:
-        """A connection has ended, and it was not the pool that ended it."""
+        """A connection has ended, and not because the pool closed it."""
 
 
 class Pool:
@@ -70,7 +70,7 @@ class Pool:
         return f"<Pool: {len(self._connections)} connections>"
 
     def disown(self) -> None:
-        """In a forked child: the connections are the parent's."""
+        """In a forked child: leave the connections to the parent process."""
         for connection in self._connections.values():
             connection.disown()
 
@@ -129,7 +129,7 @@ class Pool:
             serve=self._owner.serve,
             max_frame_bytes=self._max_frame_bytes,
             on_lost=lambda _, reason: self._lost(address, connection, reason),
-            on_go_away=lambda _, waiting: self._go_away(address, connection, waiting),
+            on_go_away=lambda _, pending_request: self._go_away(address, connection, pending_request),
             access=self._access,
             knows_peer=address in self._answered,
         )
@@ -168,21 +168,21 @@ class Pool:
             if not self._closed:
                 self._owner.lost(address, reason)
 
-    def _go_away(self, address: str, connection: Connection, waiting: Ask) -> None:
+    def _go_away(self, address: str, connection: Connection, pending_request: PendingRequest) -> None:
         if not connection.is_retired and self._connections.get(address) is not connection:
             # The connection is still being greeted. Asking again would wait for this dial, that is, for itself.
-            waiting.answer.set_exception(ConnectError(address, "went away while greeting"))
+            pending_request.answer.set_exception(ConnectError(address, "went away while greeting"))
             return
         self._lost(address, connection, "the peer goes away")
-        self._tasks.start(self._ask_again(address, waiting), f"go away {address}")
+        self._tasks.start(self._resend(address, pending_request), f"go away {address}")
         connection.retire()
 
-    async def _ask_again(self, address: str, waiting: Ask) -> None:
-        answer = waiting.answer
+    async def _resend(self, address: str, pending_request: PendingRequest) -> None:
+        answer = pending_request.answer
         try:
-            async with asyncio.timeout_at(waiting.deadline):
+            async with asyncio.timeout_at(pending_request.deadline):
                 connection = await self.get(address)
-            connection.restart(waiting._replace(again=True))
+            connection.resend(pending_request._replace(is_resent=True))
         except (TransportError, TimeoutError) as error:
             if not answer.done():
                 # The peer refused the request with GO_AWAY, so it certainly did not execute it.

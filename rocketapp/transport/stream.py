@@ -49,7 +49,10 @@ class Stream(Protocol):
         ...
 
     def disown(self) -> None:
-        """In a forked child: the stream is the parent's. What is written leads nowhere, and nothing is held open."""
+        """In a forked child: leave the stream to the parent.
+
+        Writes go nowhere from now on, and no descriptor is held open.
+        """
         ...
 
     def abort(self) -> None:

@@ -1,7 +1,7 @@
-"""TLS on streams: what a process trusts and shows, and in words why a handshake failed.
+"""TLS of clients: what they trust, which certificate they show, and handshake failures in plain words.
 
-The context is made once, with its files read then. A server's certificate must lead to a trusted authority and
-name the server: the host of its address, or `server_name` for all servers.
+The context is made once and reads its files then. A server's certificate must lead to a trusted authority and name the
+server: the host of its address, or `server_name` for all servers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _EXPIRED, _NOT_YET_VALID, _OTHER_HOST, _OTHER_ADDRESS = 10, 9, 62, 64
 
 
 class Tls(NamedTuple):
-    """What every connection of a client uses."""
+    """The TLS context of a client, shared by all its connections."""
 
     context: ssl.SSLContext
     server_name: str

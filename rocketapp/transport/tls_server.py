@@ -21,7 +21,7 @@ _CHUNK_BYTES = 131_072
 
 
 class ServerTls(NamedTuple):
-    """What the connections of a server use."""
+    """The TLS context of a server, shared by all its connections."""
 
     context: ssl.SSLContext
     is_required: bool
@@ -46,7 +46,7 @@ def server_tls_of(config: BrokerConfig) -> ServerTls | None:
 
 
 class _EitherStream:
-    """Receiver of a stream, and the stream of the receiver above: with TLS between them, or nothing."""
+    """Sits between a stream and its receiver, with TLS if the first byte asks for it, and otherwise without."""
 
     def __init__(self, stream: Stream, make_receiver: MakeReceiver, tls: ServerTls) -> None:
         self._stream, self._tls = stream, tls

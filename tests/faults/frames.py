@@ -12,7 +12,7 @@ import struct
 import time
 from random import Random
 
-from rocketapp.cli.loop import settle
+from rocketapp.cli.runtime import settle
 from rocketapp.config.broker import BrokerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.model.event import unobserved

@@ -31,7 +31,7 @@ from rocketapp.app.payloads import described, problem_of
 from rocketapp.app.places import plain_function
 from rocketapp.app.publishing import Publisher, Publishing
 from rocketapp.errors import SetupError
-from rocketapp.hooks.answers import CheckedArgument
+from rocketapp.hooks.hook_types import CheckedArgument
 from rocketapp.model.outcome import DeadLetter, Decisions, Outcomes
 from rocketapp.model.subscription import Subscription
 from rocketapp.wire.record import Message

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function
 from rocketapp.errors import PluginError, SetupError
-from rocketapp.hooks.answers import Predicate, Wrapper, Write
+from rocketapp.hooks.hook_types import Predicate, Wrapper, Write
 from rocketapp.hooks.manager import HookResult, Plugins, code_of
 from rocketapp.hooks.outcomes import outcome_of
 from rocketapp.model.outcome import (

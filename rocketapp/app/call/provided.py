@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, cast
 
 from rocketapp.app.payloads import Payloads
 from rocketapp.errors import SetupError
-from rocketapp.hooks.answers import CheckedArgument
+from rocketapp.hooks.hook_types import CheckedArgument
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.subscription import Subscription
 

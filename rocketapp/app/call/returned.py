@@ -22,7 +22,7 @@ from rocketapp.app.publishing import (
     timeout_of,
 )
 from rocketapp.errors import RocketAppError, SetupError, named_message
-from rocketapp.hooks.answers import Write
+from rocketapp.hooks.hook_types import Write
 from rocketapp.model.names import topic_problem
 from rocketapp.model.outcome import Decisions, Retry, is_outcome, is_plain
 from rocketapp.model.outgoing import PublishOptions

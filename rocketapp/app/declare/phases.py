@@ -30,11 +30,11 @@ from rocketapp.app.user_code import HookFunction
 from rocketapp.config.app import AppConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.errors import PluginError, SetupError
-from rocketapp.hooks.answers import Codec
 from rocketapp.hooks.finding import Found, choose, find
+from rocketapp.hooks.hook_types import Codec
 from rocketapp.hooks.manager import Plugins
 from rocketapp.hooks.specs import PROJECT
-from rocketapp.model.at_work import AT_WORK
+from rocketapp.model.current_call import CURRENT_CALL
 from rocketapp.model.names import group_problem
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
@@ -355,7 +355,7 @@ class TwoPhases(Publisher):
 
     def _through(self) -> Publishing:
         """In a handler of this app what follows the handled message, as its Publisher does."""
-        at_work, running = AT_WORK.get(), self._alive()
+        at_work, running = CURRENT_CALL.get(), self._alive()
         found = None if at_work is None or running is None else at_work()
         if found is None or running is None or not running.handles(found[0]):
             return self._publishing

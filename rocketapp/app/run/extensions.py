@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.offsets.stores import OffsetStore
 from rocketapp.errors import ConfigError, PluginError, SetupError
-from rocketapp.hooks.answers import PublishCall, Sending
+from rocketapp.hooks.hook_types import PublishCall, Sending
 from rocketapp.hooks.manager import HookResult, Plugins
 from rocketapp.hooks.surface import Surface
 from rocketapp.model.outgoing import SendResult

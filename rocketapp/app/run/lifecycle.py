@@ -27,7 +27,7 @@ from rocketapp.app.declare.registry import UNNAMED, ConsumedGroup
 from rocketapp.app.places import place_of_call
 from rocketapp.app.publishing import running_loop, through
 from rocketapp.app.run.extensions import fold_publish
-from rocketapp.app.run.wiring import Wiring, World, resources
+from rocketapp.app.run.wiring import Runtime, Wiring, resources
 from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.app.sources import SWITCHER
 from rocketapp.app.user_code import UserCode
@@ -35,12 +35,12 @@ from rocketapp.clock import SystemClock
 from rocketapp.config.client import ClientConfig
 from rocketapp.consumer.rollout.check import digest
 from rocketapp.errors import ConfigError, ConnectionLostError, SetupError, TlsError, TransportError
-from rocketapp.hooks.answers import PublishCall
+from rocketapp.hooks.hook_types import PublishCall
 from rocketapp.model.snapshot import AppSnapshot, HandlerStats
 from rocketapp.state.backoff import Backoff
 from rocketapp.tasks import scope
+from rocketapp.transport.http_get import shown_url
 from rocketapp.transport.tcp import dial_tcp
-from rocketapp.transport.web import shown_url
 
 if TYPE_CHECKING:
     from rocketapp.client.instance import ClientInstance
@@ -66,13 +66,13 @@ class Lifecycle:
         self,
         app: TwoPhases,
         settings: Settings,
-        world: World,
+        runtime: Runtime,
         *,
         expected_members: int = 1,
         plugins: Sequence[object] = (),
     ) -> None:
         """`expected_members`: processes of the app that start together. `plugins`: of this start, behind the app's."""
-        self._app, self._settings, self._world = app, settings, world
+        self._app, self._settings, self._runtime = app, settings, runtime
         self._expected_members, self._more_plugins = expected_members, plugins
         self.loop: asyncio.AbstractEventLoop
         self.send_timeout: float = settings.producer.send_timeout
@@ -127,7 +127,7 @@ class Lifecycle:
         try:
             clean = await self._stop_consumers(cut)
             for cluster in {one.cluster for one in declared_of(self._app).transactions} & self._producers.keys():
-                await self.producer(cluster).transactions.answer_no_more()
+                await self.producer(cluster).transactions.stop_checks()
             if self._user_code is not None:
                 clean &= await self._user_code.stop(code_cut or cut)
         finally:
@@ -236,7 +236,7 @@ class Lifecycle:
         plugins = declared_of(self._app).plugins
         if self._more_plugins:
             plugins = plugins.joined_by(self._more_plugins)
-        wiring = Wiring(self._app, self._settings, self._world, plugins, snapshot=self.snapshot)
+        wiring = Wiring(self._app, self._settings, self._runtime, plugins, snapshot=self.snapshot)
         self._plans, self._own = wiring.groups, frozenset(map(id, wiring.surface.subscriptions))
         self._wiring = wiring  # from now on other threads find the plans
         for change in declared_of(self._app).pauses:
@@ -313,7 +313,7 @@ class Lifecycle:
                         is_told = True
                         log.warning("cluster not reached: %s: tried for up to %g s (app.connect_timeout)", cause, limit)
                     await client.stop()
-                    await asyncio.sleep(pauses.next(self._world.random.random()))
+                    await asyncio.sleep(pauses.next(self._runtime.random.random()))
         except TimeoutError:
             problem = f"not reached within {limit:g} s (app.connect_timeout): {cause or 'no answer'}"
             # A server that ended the connection, perhaps for want of TLS, is there, under this address.
@@ -386,7 +386,7 @@ async def start_here(app: TwoPhases) -> Lifecycle:
     clusters = [one.subscription.cluster for one in handlers_of(app, settings)]
     if not settings.client.name_server and declared_of(app).uses_unnamed_cluster(clusters):
         settings = with_name_server(settings, await _embedded_broker(settings))
-    lifecycle = Lifecycle(app, settings, World(dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1))
+    lifecycle = Lifecycle(app, settings, Runtime(dial=dial_tcp, clock=SystemClock(), random=Random(), worker=1))
     await lifecycle.start()
     return lifecycle
 

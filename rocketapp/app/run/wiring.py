@@ -41,12 +41,12 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.producer.producer import Producer
 from rocketapp.state.allocation import Allocation
 from rocketapp.transport.access import tls_of
+from rocketapp.transport.http_get import ReadUrl, read_url
 from rocketapp.transport.stream import Dial
-from rocketapp.transport.web import ReadUrl, read_url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class Runtime:
     """What a running app gets from its process: network, time, chance and threads. Tests give their own.
 
     threads: makes the threads of sync handlers.
@@ -90,15 +90,15 @@ class Wiring:
         self,
         app: TwoPhases,
         settings: Settings,
-        world: World,
+        runtime: Runtime,
         plugins: Plugins,
         *,
         snapshot: Callable[[], AppSnapshot],
     ) -> None:
         """Raises SetupError, PluginError or ConfigError."""
-        self._settings, self._world = settings, world
+        self._settings, self._runtime = settings, runtime
         self.clock: Clock
-        self.clock, store = parts_of(declared_of(app).container, world.clock)
+        self.clock, store = parts_of(declared_of(app).container, runtime.clock)
         surface = AppSurface(app, settings, clock=self.clock, plugins=plugins, snapshot=snapshot)
         self.surface: AppSurface = surface
         self.allocation: Allocation = allocation_of(settings.consumer, plugins, surface)
@@ -108,20 +108,20 @@ class Wiring:
         self.groups: tuple[ConsumedGroup, ...] = plans_of(surface.handlers, plugins, publishing_of(app))
         check_clusters(self.offset_store, (plan.cluster for plan in self.shared))
         self.client: Callable[..., ClientInstance] = partial(
-            world.client,
-            dial=world.dial,
+            runtime.client,
+            dial=runtime.dial,
             clock=self.clock,
-            random=world.random,
+            random=runtime.random,
             observe=surface.observe,
             tls=tls_of(settings.client),
-            read_url=world.read_url,
+            read_url=runtime.read_url,
         )
         self.producer: Callable[..., Producer] = partial(
-            world.producer,
+            runtime.producer,
             config=settings.producer,
             group=settings.producer.group or app.name,
             clock=self.clock,
-            random=world.random,
+            random=runtime.random,
             max_inflated_bytes=settings.client.max_inflated_bytes,
             trace_topic=trace_topic_of(settings.client),
         )
@@ -139,27 +139,27 @@ class Wiring:
         if self._settings.client.message_trace and producer.traces is not None:
             from rocketapp.consumer.traced import traced
 
-            topics = traced(topics, plan.group, producer.traces, self._world.random)
+            topics = traced(topics, plan.group, producer.traces, self._runtime.random)
         member = Member(
             plan.group,
             topics,
             client=client,
             config=self._settings.consumer,
             clock=self.clock,
-            random=self._world.random,
+            random=self._runtime.random,
             allocation=self.allocation,
             cluster=plan.cluster,
-            worker=self._world.worker,
+            worker=self._runtime.worker,
             app_version=self._settings.app.version,
             max_inflated_bytes=self._settings.client.max_inflated_bytes,
         )
-        return self._world.consumer(
+        return self._runtime.consumer(
             member=member,
             send_raw=producer.send_raw,
             flow_control=self._flow_control,
             offset_store=self.offset_store,
-            journal=self._world.journal,
-            threads=self._world.threads,
+            journal=self._runtime.journal,
+            threads=self._runtime.threads,
             expected_members=expected_members,
         )
 

@@ -17,7 +17,7 @@ from rocketapp.app.run.surface import AppSurface
 from rocketapp.app.settings import Settings
 from rocketapp.cli.failure import DONE, USAGE, one_line, shown_path
 from rocketapp.cli.loader import load_app, put_current_directory_on_path
-from rocketapp.cli.options import app_command, json_option, settings_here, settings_option, traceback_option
+from rocketapp.cli.options import app_command, command_settings, json_option, settings_option, traceback_option
 from rocketapp.cli.output import show
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
@@ -37,7 +37,7 @@ from rocketapp.model.subscription_words import (
     idempotency_key,
     key_name,
 )
-from rocketapp.transport.web import shown_url
+from rocketapp.transport.http_get import shown_url
 
 _HERE = ("", "handler", "consumer.retries", "broadcast")
 """Sources that need no mention: the handler's own declaration, and the usual settings."""
@@ -202,7 +202,7 @@ def plugins_command(*, app: str | None, as_json: bool) -> int:
 def _handlers_of(app: RocketApp) -> list[dict[str, Any]]:
     """Each handler with its layers, outermost first: nothing is started."""
     # Plugins learn the settings by it, before they are asked for wrappers.
-    surface = AppSurface(app, complete(app, settings_here(app)), clock=SystemClock())
+    surface = AppSurface(app, complete(app, command_settings(app)), clock=SystemClock())
     return [
         {
             "handler": one.subscription.handler_name,
@@ -244,11 +244,11 @@ def _plugins_of(app: RocketApp | None) -> list[dict[str, Any]]:
     # The plugins' own tables are not read: a plugin that fails has to be shown, not to end the command.
     if app is None:
         put_current_directory_on_path()
-        config = settings_here().app
+        config = command_settings().app
         found = find((), config.plugins)
     else:
         declared = declared_of(app)
-        config = settings_here(code={"settings": declared.settings, "place": declared.place}).app
+        config = command_settings(code={"settings": declared.settings, "place": declared.place}).app
         found = declared.found_plugins(config)
     plugins, used, failed = Plugins(), list[dict[str, Any]](), list[dict[str, Any]]()
     wanted = choose(found, config)

@@ -14,9 +14,9 @@ from rocketapp.app.declare.registry import union_of
 from rocketapp.app.settings import Settings
 from rocketapp.cli.cluster import clusters_of, connected
 from rocketapp.cli.failure import DONE, FAILED
-from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.options import app_command, json_option, name_server_option
 from rocketapp.cli.output import counted, show, table_lines
+from rocketapp.cli.runtime import run_in_loop
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription, SubscriptionData
 

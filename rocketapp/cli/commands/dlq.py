@@ -24,13 +24,13 @@ from rocketapp.cli.options import (
     app_command,
     app_named,
     cluster_options,
+    command_settings,
     json_option,
     name_server_option,
     refuse_empty,
-    settings_here,
 )
 from rocketapp.cli.output import Column, counted, printable, show, show_items, table_lines
-from rocketapp.cli.processes.answers import told
+from rocketapp.cli.processes.operator_requests import told
 from rocketapp.cli.replays import GroupReplay, found_letter
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
@@ -117,7 +117,7 @@ def replay_command(
     for place in skipped:
         if not _PLACE.fullmatch(place):
             raise CommandError(f"--skip {place}: write a place as rocketapp dlq list shows it, broker-a:0:17")
-    replay = GroupReplay(settings_here(), group, state_file)
+    replay = GroupReplay(command_settings(), group, state_file)
     told: dict[str, Any] = {"group": group, "state": str(replay.file.path)}
     if only:
         text = replay.one(only)

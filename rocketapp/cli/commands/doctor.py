@@ -16,9 +16,9 @@ from rocketapp.app.app import RocketApp
 from rocketapp.app.settings import Settings
 from rocketapp.cli.cluster import clusters_of, connected, find_name_server
 from rocketapp.cli.failure import DONE, FAILED, CommandError, problem_of
-from rocketapp.cli.loop import run_in_loop
 from rocketapp.cli.options import about_settings, app_command, json_option, name_server_option
 from rocketapp.cli.output import counted, show
+from rocketapp.cli.runtime import run_in_loop
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription
 from rocketapp.operate.cluster import ClusterInspector, GroupState, stalled_queues

@@ -11,9 +11,9 @@ from typing import Any, Literal
 import click
 
 from rocketapp.admin.messages import find_by_id, find_by_key
-from rocketapp.cli.cluster import ask_cluster, client_here, json_time
+from rocketapp.cli.cluster import ask_cluster, json_time, open_client
 from rocketapp.cli.failure import DONE, FAILED, CommandError, discard_stdout
-from rocketapp.cli.options import TOPIC, cluster_options, here_options, json_lines_option, refuse_empty
+from rocketapp.cli.options import TOPIC, cluster_options, connection_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, printable, show, writing
 from rocketapp.errors import ProtocolError
 from rocketapp.model.subscription import parse_tags
@@ -26,7 +26,7 @@ from rocketapp.wire.record import Message
 @click.option("--from", "begin", type=click.Choice(["first", "last"]), default="last", help="Default: last.")
 @click.option("--count", type=click.IntRange(1, 10**9), metavar="N", help="End after N messages.")
 @json_lines_option
-@here_options
+@connection_options
 def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count: int | None, as_json: bool) -> int:
     """Show the messages of TOPIC as they come. Ends by SIGINT, or when N of them were shown."""
     refuse_empty({"--tag": tag})
@@ -39,7 +39,7 @@ def tail_command(*, topic: str, tag: str, begin: Literal["first", "last"], count
     show = as_json_line if as_json else as_text_line
     try:
         # What keeps the client from going on is logged: Python shows warnings on stderr, beside the messages.
-        with contextlib.suppress(KeyboardInterrupt), client_here() as client:
+        with contextlib.suppress(KeyboardInterrupt), open_client() as client:
             for message in islice(client.messages(topic, tags=tag, start=begin), count):
                 with writing():
                     print(show(message), flush=True)

@@ -19,13 +19,13 @@ from rocketapp.app.settings import Settings, with_name_server
 from rocketapp.cli.failure import DONE, USAGE, CommandError, exit_code
 from rocketapp.cli.loader import load_app
 from rocketapp.cli.logs import LEVELS, set_up_logging
-from rocketapp.cli.loop import LOOPS
 from rocketapp.cli.options import Seconds, overrides_of, refuse_empty
 from rocketapp.cli.output import say
 from rocketapp.cli.processes.reports import Report, summary_line
 from rocketapp.cli.processes.run import Run
 from rocketapp.cli.processes.service_manager import keep_alive
 from rocketapp.cli.processes.stop import ProcessStop, end_now
+from rocketapp.cli.runtime import LOOPS
 from rocketapp.cli.settings import code_of, needs_cluster, read_settings
 from rocketapp.config.app import MOST_WORKERS
 from rocketapp.errors import RocketAppError

@@ -13,9 +13,9 @@ from typing import BinaryIO
 import click
 
 from rocketapp.app.publishing import outgoing
-from rocketapp.cli.cluster import client_here
+from rocketapp.cli.cluster import open_client
 from rocketapp.cli.failure import DONE, FAILED, CommandError, describe, discard_stdout, print_failure
-from rocketapp.cli.options import TOPIC, here_options, json_lines_option, refuse_empty
+from rocketapp.cli.options import TOPIC, connection_options, json_lines_option, refuse_empty
 from rocketapp.cli.output import needs_ascii, writing
 from rocketapp.errors import RocketAppError
 from rocketapp.model.outgoing import SendOptions, SendResult
@@ -44,7 +44,7 @@ CHUNK_BYTES = 65536
 @click.option("--order-key", help="Messages with the same one go to the same queue.")
 @click.option("--count", type=click.IntRange(min=1), default=1, metavar="N", help="Send it N times.")
 @json_lines_option
-@here_options
+@connection_options
 def command(
     *,
     topic: str,
@@ -73,7 +73,7 @@ def command(
         raise CommandError(f"send {topic} -: stdin is closed: give it lines to send, or a BODY in place of -")
     show = _show_json if as_json else _show_text
     log.addHandler(logging.NullHandler())  # one line says what became of a message: its error
-    with client_here(PRODUCER_GROUP) as client:
+    with open_client(PRODUCER_GROUP) as client:
         for bodies in _lines(sys.stdin.buffer, count) if body == "-" else _copies(os.fsencode(body), count):
             _send(client, topic, bodies, options, show)
     return DONE

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rocketapp.app.settings import DEFAULT, Settings, with_name_server
 from rocketapp.cli.failure import FAILED, CommandError, problem_of
 from rocketapp.cli.logs import log_failure
-from rocketapp.cli.loop import settle
 from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import STOP_TIMEOUT, ProcessStop
+from rocketapp.cli.runtime import settle
 from rocketapp.clock import SystemClock
 from rocketapp.embedded.running import ServingBroker, find_serving, is_alive, remove_running, write_running
 from rocketapp.errors import ConfigError, RocketAppError

@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketapp.cli.failure import DONE, FAILED, exit_code
-from rocketapp.cli.loop import collect_rarely, open_streams
 from rocketapp.cli.processes.pipe import Pipe
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.stop import PATIENCE, SLACK, ProcessStop, end_now, leave
+from rocketapp.cli.runtime import collect_rarely, open_streams
 from rocketapp.errors import RocketAppError
 
 Spec = Mapping[str, Any]

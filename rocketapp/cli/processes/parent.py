@@ -23,7 +23,7 @@ from rocketapp.cli.processes.child import Child, exit_text
 from rocketapp.cli.processes.reload import Watched
 from rocketapp.cli.processes.reports import Report
 from rocketapp.cli.processes.run import Run
-from rocketapp.cli.processes.service_manager import Silence, keep_alive, watchdog_of
+from rocketapp.cli.processes.service_manager import SilentWorkers, keep_alive, watchdog_of
 from rocketapp.cli.processes.stop import SLACK, STOP_TIMEOUT, ProcessStop
 from rocketapp.cli.settings import read_settings
 from rocketapp.errors import RocketAppError
@@ -61,7 +61,7 @@ class Parent:
         self._watched = watched
         self._edits = 0
         self._edited = asyncio.Event()
-        self._silence = Silence()
+        self._silence = SilentWorkers()
         self._tasks = Tasks(log_failure)
         self._children: dict[int, Child] = {}
         self._started: set[int] = set()
@@ -118,7 +118,7 @@ class Parent:
         self.drain_timeout: float = settings.app.drain_timeout
         # Workers watch their own drain; the parent is watched for the case that it cannot end them.
         self._stop.drain_timeout = self.drain_timeout + 2 * SLACK
-        self._run.go_by(settings, told)
+        self._run.use_settings(settings, told)
 
     def _ask(self, number: int, fields: Mapping[str, str]) -> None:
         self._children[number].tell(fields)

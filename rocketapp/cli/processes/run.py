@@ -55,9 +55,9 @@ class Run:
         service_manager.starting(settings.app.connect_timeout)
         limit = 2 * SLACK + STOP_TIMEOUT
         stop.drains = lambda reason: service_manager.draining(reason, stop.drain_timeout + limit)
-        self.go_by(settings, code)
+        self.use_settings(settings, code)
 
-    def go_by(self, settings: Settings, code: Mapping[str, Any] | None) -> None:
+    def use_settings(self, settings: Settings, code: Mapping[str, Any] | None) -> None:
         """Use these settings for what is not there yet. Raises CommandError as the constructor does."""
         self._settings, self._code = settings, code
         if settings.app.http and self._server is None:

@@ -69,7 +69,7 @@ def _extended(seconds: float) -> str:
     return f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"
 
 
-class Silence:
+class SilentWorkers:
     """Which workers told nothing new in several looks in a row.
 
     Looks are counted, and not seconds: after the whole machine was frozen, no worker is blamed for it.

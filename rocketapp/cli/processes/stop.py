@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from rocketapp.cli.failure import FAILED, print_failure
-from rocketapp.cli.loop import run_in_loop
+from rocketapp.cli.runtime import run_in_loop
 from rocketapp.user_line import line_of_frame
 
 T = TypeVar("T")

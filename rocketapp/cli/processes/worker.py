@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.cli.failure import FAILED, USAGE, CommandError, describe, problem_of, user_place
-from rocketapp.cli.loop import settle
-from rocketapp.cli.processes.answers import ANSWERS
+from rocketapp.cli.processes.operator_requests import ANSWERS
 from rocketapp.cli.processes.reports import Report
+from rocketapp.cli.runtime import settle
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.clock import SystemClock
 from rocketapp.consumer.journal import Journal
@@ -58,7 +58,7 @@ class Worker:
         self._lifecycle: Lifecycle = Lifecycle(
             app,
             settings,
-            World(dial=dial_tcp, clock=SystemClock(), random=random.Random(), journal=self._journal, worker=number),
+            Runtime(dial=dial_tcp, clock=SystemClock(), random=random.Random(), journal=self._journal, worker=number),
             expected_members=members,
             plugins=[] if self._operation is None else [self._operation],
         )

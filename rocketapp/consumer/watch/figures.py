@@ -23,7 +23,7 @@ from rocketapp.errors import RocketAppError
 from rocketapp.model.event import Handled, Unmatched
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.snapshot import GroupSnapshot, HandlerSnapshot, LeaseState, QueueSnapshot
-from rocketapp.state.growth import Growth, GrowthCounts
+from rocketapp.state.recent_counts import RecentCounts, TopicCounts
 from rocketapp.tasks import repeat
 from rocketapp.wire.requests.clients import CONSUME_PASSIVELY
 from rocketapp.wire.requests.running_info import (
@@ -76,7 +76,7 @@ class Figures:
         """By queue: how many messages are finished, and unfinished, and since when none was finished."""
         self._waiting: set[MessageQueue] = set()
         """Queues of which it was said that they wait for a free call, or for a message that is tried again."""
-        self._minute, self._hour = Growth(_MINUTE, self._now()), Growth(_HOUR, self._now())
+        self._minute, self._hour = RecentCounts(_MINUTE, self._now()), RecentCounts(_HOUR, self._now())
 
     def __repr__(self) -> str:
         return f"<Figures of {self._member.name}>"
@@ -139,13 +139,13 @@ class Figures:
             for growth in due:
                 growth.look(counts, now)
 
-    def _counts(self) -> dict[str, GrowthCounts]:
+    def _counts(self) -> dict[str, TopicCounts]:
         stats = self._member.stats
-        found = {topic: GrowthCounts(pulled=pulled) for topic, pulled in stats.pulled.items()}
+        found = {topic: TopicCounts(pulled=pulled) for topic, pulled in stats.pulled.items()}
         for _, topic, of_handler in stats.each():
-            known = found.get(topic, GrowthCounts())
+            known = found.get(topic, TopicCounts())
             failed = of_handler.retried + of_handler.dead_lettered + of_handler.dropped
-            found[topic] = GrowthCounts(known.pulled, known.handled + of_handler.handled, known.failed + failed)
+            found[topic] = TopicCounts(known.pulled, known.handled + of_handler.handled, known.failed + failed)
         return found
 
     # What the app asks.
@@ -321,7 +321,7 @@ class Figures:
         """Those of the last minute, and the failed attempts of the last hour, of each topic."""
         now, counts, found = self._now(), self._counts(), dict[str, TopicRates]()
         for topic in self._member.subscriptions:
-            count = counts.get(topic, GrowthCounts())
+            count = counts.get(topic, TopicCounts())
             minute, seconds = self._minute.since(topic, count, now)
             hour, _ = self._hour.since(topic, count, now)
             per_second = 1 / seconds if seconds else 0.0

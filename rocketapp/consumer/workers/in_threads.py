@@ -29,7 +29,7 @@ from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.on_loop import LONGEST_STINT
 from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, RunWorker, Taker, clock_of
-from rocketapp.model.at_work import AT_WORK
+from rocketapp.model.current_call import CURRENT_CALL
 from rocketapp.model.event import LoopFailed, Observe
 
 _LONG = 8
@@ -233,7 +233,7 @@ class ThreadWorkers:
 
     def _walk(self, worker: _ThreadWorker) -> None:
         """Take one run after the other until nothing is left to start."""
-        AT_WORK.set(worker.at_work)
+        CURRENT_CALL.set(worker.at_work)
         try:
             while (run := self._next_run(worker)) is not None:
                 if run.is_shared and self._loop.time() >= run.lease.certain_until:

@@ -16,7 +16,7 @@ from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import Ready, Run, RunWorker, clock_of
-from rocketapp.model.at_work import AT_WORK
+from rocketapp.model.current_call import CURRENT_CALL
 from rocketapp.tasks import Tasks
 
 _TURN = 0.005
@@ -127,7 +127,7 @@ class LoopWorkers:
             self._wake(self._ready.startable())
 
     async def _work(self, worker: _LoopWorker) -> None:
-        AT_WORK.set(worker.at_work)
+        CURRENT_CALL.set(worker.at_work)
         try:
             while True:
                 if not self._yielding:  # otherwise another worker lets the loop run, and goes on after that

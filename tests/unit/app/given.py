@@ -15,7 +15,7 @@ from rocketapp.app.declare.registry import ConsumedGroup
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.wiring import plans_of
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.hooks.answers import Sending
+from rocketapp.hooks.hook_types import Sending
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import SendResult

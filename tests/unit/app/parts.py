@@ -15,7 +15,7 @@ from rocketapp import RocketApp, SendResult
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.container import Container
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
@@ -162,7 +162,7 @@ def lifecycle_of(
     return Lifecycle(
         app,
         settings or Settings(client=ClientConfig(name_server="h:1"), app=AppConfig(connect_timeout=60.0)),
-        World(**{"dial": never_dial, "clock": SystemClock(), "random": Random(1), **world}),
+        Runtime(**{"dial": never_dial, "clock": SystemClock(), "random": Random(1), **world}),
         expected_members=expected_members,
         plugins=plugins,
     )

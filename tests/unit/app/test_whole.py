@@ -14,7 +14,7 @@ import pytest
 from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
@@ -77,7 +77,7 @@ async def run() -> AsyncIterator[Run]:
             client=ClientConfig(name_server=address, **client),
             consumer=ConsumerConfig(**{"suspend": 0.05, **consumer}),
         )
-        lifecycle = Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
+        lifecycle = Lifecycle(app, settings, Runtime(dial=network.dial, clock=clock, random=Random(2)))
         await lifecycle.start()
         started.append(lifecycle)
         return lifecycle

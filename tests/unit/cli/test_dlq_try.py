@@ -12,7 +12,7 @@ import pytest
 from rocketapp import DeadLetter, Message, Outcomes, Pause, Policy, Publisher, Retry, RocketApp, Skip
 from rocketapp.cli.commands.dlq import chosen_group
 from rocketapp.cli.failure import CommandError
-from rocketapp.cli.processes.answers import told
+from rocketapp.cli.processes.operator_requests import told
 from rocketapp.clock import SystemClock
 from rocketapp.testing import Published
 from rocketapp.testing.calling import prepared, tried

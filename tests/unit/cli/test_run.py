@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rocketapp.cli.failure import CommandError
-from rocketapp.cli.loop import run_in_loop
+from rocketapp.cli.runtime import run_in_loop
 from rocketapp.embedded.running import read_running
 from tests.unit.cli.conftest import Send, Start
 from tests.unit.cli.processes import children_of, is_running, wait_until

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.cli.processes.service_manager import Silence, ready, tell, watchdog_of
+from rocketapp.cli.processes.service_manager import SilentWorkers, ready, tell, watchdog_of
 from tests.cases import cases
 from tests.unit.cli.asking import Http
 from tests.unit.cli.conftest import Send, Start
@@ -236,14 +236,14 @@ def test_where_nothing_listens_nothing_fails(address: str, monkeypatch: pytest.M
 
 
 def test_a_worker_is_silent_when_it_told_nothing_new_in_three_looks() -> None:
-    silence = Silence()
+    silence = SilentWorkers()
     assert [silence.look({1: at, 2: 5.0}) for at in (1.0, 2.0, 3.0)] == [[], [], []]
     assert silence.look({1: 4.0, 2: 5.0}) == [2]
     assert silence.look({1: 5.0, 2: 6.0}) == []
 
 
 def test_a_worker_that_is_started_again_is_not_silent() -> None:
-    silence = Silence()
+    silence = SilentWorkers()
     for _ in range(3):
         silence.look({1: 1.0})
     assert silence.look({}) == []

@@ -15,7 +15,7 @@ from tests.unit.cli.processes import LIMIT, inherited
 
 SCRIPT = """
 import asyncio, logging, sys, time
-from rocketapp.cli.loop import run_in_loop
+from rocketapp.cli.runtime import run_in_loop
 from rocketapp.cli.processes.stop import ProcessStop
 
 logging.basicConfig(stream=sys.stdout, level=logging.ERROR, format="%(message)s")

@@ -14,8 +14,8 @@ from rocketapp.config.client import ClientConfig
 from rocketapp.errors import ConfigError, TransportError
 from rocketapp.model.event import Connected, Disconnected, LoopFailed
 from rocketapp.scripts.client import Client
+from rocketapp.transport.http_get import read_url
 from rocketapp.transport.memory import MemoryNetwork
-from rocketapp.transport.web import read_url
 from tests.unit.scripted import Events, ScriptedNameServer, in_virtual_time, outcome
 
 URL = "http://10.0.0.9:8080/rocketmq/nsaddr"

@@ -13,7 +13,7 @@ import pytest
 from rocketapp import ConfigError, Message, RocketApp, Router, SendRefused, SendResult, SendUnknown, SetupError
 from rocketapp.app.call.transaction import Transaction
 from rocketapp.app.publishing import Publishing
-from rocketapp.hooks.answers import Sending
+from rocketapp.hooks.hook_types import Sending
 from rocketapp.model.outgoing import Outgoing, SendStatus
 from rocketapp.testing import TestApp
 from tests.unit.app.given import QUEUE, NotRunning, message

@@ -11,7 +11,7 @@ import pytest
 
 from rocketapp import Client, Context, Message, Publisher, Pull, RocketApp, SyncClient, SyncPull, Topic, TopicPublisher
 from rocketapp.app.publishing import CORRELATION_ID
-from rocketapp.model.at_work import AT_WORK
+from rocketapp.model.current_call import CURRENT_CALL
 from rocketapp.testing import TestApp, TestedApp
 from tests.unit.app.given import bound
 
@@ -165,7 +165,7 @@ def test_an_app_does_not_follow_what_another_one_handles() -> None:
 
     @app.on_startup
     async def publishes() -> None:
-        AT_WORK.set(lambda: (bound(other).subscription, Message.make(b"1", topic="orders")))
+        CURRENT_CALL.set(lambda: (bound(other).subscription, Message.make(b"1", topic="orders")))
         await app.publish("copies", "x")
 
     with TestApp(app) as t:

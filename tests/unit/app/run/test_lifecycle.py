@@ -17,7 +17,7 @@ import pytest
 
 from rocketapp import ConfigError, Message, RocketApp, Router, SendUnknown, SetupError, TransportError
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
@@ -309,7 +309,7 @@ async def test_only_a_server_that_is_not_there_is_to_be_started(
 
     cause = "as the test wants it"
     settings = Settings(client=ClientConfig(name_server=addresses), app=AppConfig(connect_timeout=0.2))
-    lifecycle = Lifecycle(RocketApp("shop"), settings, World(dial=dial, clock=SystemClock(), random=Random(1)))
+    lifecycle = Lifecycle(RocketApp("shop"), settings, Runtime(dial=dial, clock=SystemClock(), random=Random(1)))
     with pytest.raises(TransportError) as caught:
         await lifecycle.start()
     assert cause in caught.value.problem

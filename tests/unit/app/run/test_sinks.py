@@ -13,7 +13,7 @@ import pytest
 from rocketapp import DeadLetter, Message, Pause, Policy, Retry, RocketApp, Skip
 from rocketapp.app.publishing import Publishing
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.broker import BrokerConfig
@@ -131,7 +131,7 @@ async def cluster() -> AsyncIterator[Callable[[RocketApp], Lifecycle]]:
     )
     address = await broker.start(network)
     settings = Settings(client=ClientConfig(name_server=address), consumer=ConsumerConfig(commit_interval=0.05))
-    yield lambda app: Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
+    yield lambda app: Lifecycle(app, settings, Runtime(dial=network.dial, clock=clock, random=Random(2)))
     await broker.stop()
 
 

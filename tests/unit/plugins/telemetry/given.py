@@ -10,7 +10,7 @@ from typing import Any
 
 from rocketapp import RocketApp
 from rocketapp.app.run.lifecycle import Lifecycle
-from rocketapp.app.run.wiring import World
+from rocketapp.app.run.wiring import Runtime
 from rocketapp.app.settings import Settings
 from rocketapp.clock import SystemClock
 from rocketapp.config.app import AppConfig
@@ -79,7 +79,7 @@ async def running(
         consumer=ConsumerConfig(suspend=0.05),
         plugins={"telemetry": telemetry},
     )
-    lifecycle = Lifecycle(app, settings, World(dial=network.dial, clock=clock, random=Random(2)))
+    lifecycle = Lifecycle(app, settings, Runtime(dial=network.dial, clock=clock, random=Random(2)))
     try:
         await lifecycle.start()
         sender = Connection(serve=None, max_frame_bytes=1 << 20)

@@ -1,6 +1,6 @@
-"""One small text over HTTP, by the standard library in a thread: name look-ups and reads never stop the loop.
+"""One HTTP GET, by the standard library in a thread, so that DNS and reads never block the event loop.
 
-Bounded in size and time. A redirect is not followed, a proxy is not used, and certificates are verified.
+Bounded in size and time. Redirects are not followed, no proxy is used, and certificates are verified.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ async def read_url(url: str, timeout: float) -> str:
 
 
 class _Reading:
-    """One request, made in a thread."""
+    """One GET request, made in a thread."""
 
     def __init__(self, url: str, timeout: float) -> None:
         self._shown, self._parts, self._timeout = shown_url(url), urlsplit(url), timeout
         self._sock: socket.socket | None = None
 
     def text(self) -> str:
-        """Ask and read. `timeout` holds for each step of it."""
+        """Send the request and read the text. `timeout` bounds each step."""
         from http.client import HTTPConnection, HTTPSConnection  # slow, and most clusters need none of it
 
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
@@ -87,7 +87,7 @@ class _Reading:
         return body
 
     def cut(self) -> None:
-        """From another thread: end it wherever it is."""
+        """Called from another thread: end the request wherever it is."""
         if self._sock is not None:
             with contextlib.suppress(OSError):
                 self._sock.shutdown(socket.SHUT_RDWR)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rocketapp.errors import TransportError
-from rocketapp.transport.web import MOST_BYTES, read_url
+from rocketapp.transport.http_get import MOST_BYTES, read_url
 from tests.unit.scripted import eventually, outcome
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b"

@@ -13,7 +13,7 @@ from typing import Any
 
 from rocketapp.model.subscription import Subscription
 
-AtWork = Callable[[], tuple[Subscription, Any] | None]
+CurrentCall = Callable[[], tuple[Subscription, Any] | None]
 """Whose handler is called, and with what: a Message, or a list of them; None between two calls."""
 
-AT_WORK: ContextVar[AtWork | None] = ContextVar("rocketapp.at_work", default=None)
+CURRENT_CALL: ContextVar[CurrentCall | None] = ContextVar("rocketapp.current_call", default=None)
