@@ -29,7 +29,8 @@ from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.command import Command
 
 MOST_UNFLUSHED = 33_554_432
-"""Bytes that wait for the disk, with `flush = "sync"`; above it sends are refused. Until then bodies stay in memory."""
+"""Bytes that wait for the disk with `flush = "sync"`, and what is kept for their answers; above it sends are refused.
+Until then bodies stay in memory."""
 _Result = TypeVar("_Result")
 Answer = Callable[[int, Connection, Command, Command], None]
 """Sends the reply to a command, when all of the log up to this position is durable."""
@@ -176,10 +177,11 @@ class Flusher(DiskThread):
 
         return processed
 
-    def check_room(self) -> None:
-        """Raises BrokerError when so much waits for the disk that nothing more is taken."""
+    def check_room(self, kept_bytes: int) -> None:
+        """Raises BrokerError when so much waits for the disk that nothing more is taken. `kept_bytes`: for answers."""
         store = self._store
-        if self._is_sync and store.end_position - store.durable_position > MOST_UNFLUSHED and not store.problem:
+        unflushed = store.end_position - store.durable_position if self._is_sync else 0
+        if unflushed + kept_bytes > MOST_UNFLUSHED and not store.problem:
             behind = f"[OVERLOAD]{MOST_UNFLUSHED >> 20} MiB wait for the disk already"
             raise BrokerError(ResponseCode.SYSTEM_BUSY, behind)
 

@@ -22,7 +22,7 @@ from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.wire.codes import ResponseCode
 
 _SLICE = 200
-"""Records that are read in one turn of the loop: some 2 ms."""
+"""Records that are read in one turn of the loop, or fewer with many keys: some 2 ms."""
 _PATIENCE = 10.0
 """Seconds that a question waits for an index that is behind. Then it is answered from what is there."""
 _LOOK = 0.1
@@ -102,12 +102,12 @@ class Indexing:
         self._index.close()
 
     def _follow(self, records: Sequence[Stored]) -> None:
-        """These were stored. While it is behind, it will read them."""
+        """These were stored. What is too much at once, or comes while it is behind, it will read."""
         if not self._is_current:
             return
         problem = ""
         try:
-            self._index.follow(records)
+            self._is_current = self._index.follow(records) == len(records)
         except OSError as error:  # costs no send: it is tried again
             problem = str(error)
         if self._index.unsaved > _MOST_UNSAVED:
@@ -130,6 +130,6 @@ class Indexing:
         index, end = self._index, self._store.end_position
         records = self._store.records(max(index.position, self._store.begin_position), end)
         count = index.follow(islice(records, _SLICE))
-        if count < _SLICE:
+        if count < _SLICE and next(records, None) is None:
             index.position, self._is_current = end, True
         return max(count, 1)

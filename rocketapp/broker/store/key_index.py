@@ -37,7 +37,8 @@ _NEAR = 4096
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
 _MOST_AT_ONCE = 4096
-"""Keys that are put together, which costs less. Until then each takes ten times as much memory."""
+"""Keys after which the next record is left for another turn of the loop. Until it ends each takes ten times as much
+memory as then."""
 _MOST_TOPICS = 4096
 """Topics whose hash is kept."""
 _POWERS = [pow(31, power, 1 << 32) for power in range(128)]
@@ -274,7 +275,7 @@ class KeyIndex:
         return sum(file.unsaved for file in self._opened)
 
     def follow(self, records: Iterable[Stored]) -> int:
-        """Take in these records, in the order of the log; return how many they were.
+        """Take in these records, in the order of the log, until there are many keys; return how many were taken in.
 
         Raises OSError when a new file cannot be made; what lies before `position` was taken in.
         """
@@ -289,7 +290,7 @@ class KeyIndex:
             end = physical + size
             count += 1
             if len(items) >= _MOST_AT_ONCE:
-                self._put(items)
+                break
         self._put(items)
         self.position = end
         return count

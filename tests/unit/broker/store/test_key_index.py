@@ -59,15 +59,16 @@ def test_the_hash_of_a_key_of_any_length_is_java_s(length: int) -> None:
     assert KeyHash().of("T", key[:length].encode()) == abs(string_hash(f"T#{key[:length]}"))
 
 
-def test_many_keys_of_many_records_are_not_in_memory_twice() -> None:
+def test_many_keys_of_many_records_are_taken_in_several_times_and_are_not_in_memory_twice() -> None:
     index, keys = index_of(MemoryFiles(), items=1 << 20), " ".join(map(str, range(1000)))
     records = (stored(number, keys) for number in range(100))
     tracemalloc.start()
     try:
-        index.follow(records)
+        taken = [index.follow(records) for _ in range(20)]
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
+    assert taken == [5] * 20
     assert index.unsaved == 100_100
     assert peak < 5_000_000
 
