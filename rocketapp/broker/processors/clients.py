@@ -46,15 +46,14 @@ class ClientProcessor:
         heartbeat = Heartbeat.decode(command.body)
         if len(heartbeat.producers) + len(heartbeat.consumers) > MOST_GROUPS:
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"a heartbeat may name {MOST_GROUPS} groups")
-        configs = [core.group(data.group) for data in heartbeat.consumers]
-        for config in configs:
-            core.ensure_retry_topic(config)
+        for data in heartbeat.consumers:
+            core.ensure_retry_topic(core.group(data.group))
         member = heartbeat.client_id, command.language, command.version, connection.peer, core.monotonic()
         for name in heartbeat.producers:
             core.producers.put(connection, GroupMember(*member), name)
-        for data, config in zip(heartbeat.consumers, configs, strict=True):
+        for data in heartbeat.consumers:
             before = core.consumers.group(data.group).difference
-            if core.consumers.consumes(connection, GroupMember(*member), data) and config.notify_enable:
+            if core.consumers.consumes(connection, GroupMember(*member), data):
                 self._notify(data.group)
             group = core.consumers.group(data.group)
             # In a broadcast group each member gets what it subscribes to.
@@ -74,9 +73,7 @@ class ClientProcessor:
             core.locks.client_left(group, request.client_id)
             core.save_locks(None)
         if group is not None and core.consumers.unregister(connection, group):
-            config = core.groups.get(group)
-            if config is None or config.notify_enable:
-                self._notify(group)
+            self._notify(group)
         return DONE
 
     @answers(RequestCode.GET_CONSUMER_LIST_BY_GROUP, needs=(on_group("Sub", "Get"),), reads=OfGroup)
@@ -109,9 +106,7 @@ class ClientProcessor:
         Apache RocketMQ does not do this. For a client it is a usual order to rebalance.
         """
         for name in [group.name for group in self._core.consumers if topic in group.subscriptions]:
-            config = self._core.groups.get(name)
-            if config is None or config.notify_enable:
-                self._notify(name)
+            self._notify(name)
 
     def expire(self) -> None:
         """End the connections of clients without a heartbeat for `client_expiry` seconds."""
@@ -122,8 +117,9 @@ class ClientProcessor:
             self.connection_lost(channel)
 
     def _notify(self, name: str) -> None:
-        group = self._core.consumers.group(name)
-        if group.is_broadcasting:
+        group, config = self._core.consumers.group(name), self._core.groups.get(name)
+        # Apache RocketMQ does not ask the configuration when a connection has ended.
+        if group.is_broadcasting or (config is not None and not config.notify_enable):
             return
         fields = OfGroup(name).to_fields()
         for channel in list(group.members):

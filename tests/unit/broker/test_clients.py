@@ -10,7 +10,7 @@ from rocketapp.broker.processors.clients import MOST_GROUPS
 from rocketapp.broker.store.files import File, MemoryFiles
 from rocketapp.model.event import SubscriptionsDiffer
 from rocketapp.wire.codes import RequestCode, ResponseCode
-from rocketapp.wire.requests.clients import ConsumerData, Heartbeat, decode_members
+from rocketapp.wire.requests.clients import ConsumerData, Heartbeat, UnregisterRequest, decode_members
 from tests.cases import cases
 from tests.unit.broker.asking import Client, running
 from tests.unit.scripted import in_virtual_time
@@ -110,7 +110,14 @@ async def test_a_group_may_be_configured_not_to_be_told() -> None:
         body = b'{"groupName":"billing","notifyConsumerIdsChangedEnable":false}'
         await client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, body)
         await client.heartbeat("billing", "orders")
-        await members(client)
+        lost, leaving = await broker.client("lost"), await broker.client("leaving")
+        await lost.heartbeat("billing", "orders")
+        await leaving.heartbeat("billing", "orders")
+        await lost.connection.close()
+        fields = UnregisterRequest("leaving", consumer_group="billing").to_fields()
+        await leaving.ask(RequestCode.UNREGISTER_CLIENT, fields)
+        await client.send("orders")  # a new topic
+        assert await members(client) == ["client"]
         assert client.told(CHANGED) == 0
 
 
