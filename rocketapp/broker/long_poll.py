@@ -23,6 +23,8 @@ from rocketapp.wire.command import Command
 
 LONGEST = 600.0
 """Most seconds that a request is held, also when it asks for more. Clients ask for 15 to 30."""
+MOST_HELD, MOST_HELD_BY_ALL = 65_536, 131_072
+"""Most held requests of one kind: of one connection, which is one for every queue that a topic can have, and of all."""
 
 _MOST_ANSWERED = 500
 """Requests that are answered in one turn of the loop: one message may wake thousands. Nor is much more than
@@ -73,9 +75,9 @@ class LongPoll(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<LongPoll {self._count} in {len(self.by_topic)} topics>"
 
-    def held_by(self, connection: Connection) -> int:
-        """How many requests of this connection are held."""
-        return len(self._by_connection.get(connection, ()))
+    def has_room(self, connection: Connection) -> bool:
+        """Whether one more request of this connection may be held."""
+        return self._count < MOST_HELD_BY_ALL and len(self._by_connection.get(connection, ())) < MOST_HELD
 
     def hold(self, held: HeldRequest[P, R], until: float) -> None:
         """Keep a request until it is woken, which it is at this time in any case."""

@@ -45,8 +45,8 @@ from rocketapp.wire.requests.pop import (
     pop_retry_topic,
 )
 
-MOST_HELD, MOST_HELD_BY_ALL = 1024, 100_000
-"""Most held pops of one group, topic and queue id, and of all (Java: popPollingSize, maxPopPollingSize)."""
+MOST_AT_ONE_PLACE = 1024
+"""Most held pops of one group, topic and queue id (Java: popPollingSize)."""
 _LATE_MS = 500
 _KNOWS_SUSPEND = 513
 """The version that answers to pops name, V5_5_0: from it on, giving a message back can be no attempt."""
@@ -215,7 +215,7 @@ class PopProcessor:
 
     def _may_hold(self, held: _Held) -> bool:
         waiting = self.held.by_topic.get(held.topic, {}).get(held.place, ())
-        return len(waiting) < MOST_HELD and len(self.held) < MOST_HELD_BY_ALL
+        return len(waiting) < MOST_AT_ONE_PLACE and self.held.has_room(held.connection)
 
     def _hold(self, held: _Held, free_ms: int) -> None:
         """Until its deadline, or until a queue is free that is popped in order."""

@@ -24,8 +24,6 @@ from rocketapp.wire.requests.pull import FLAG_COMMIT, FLAG_SUBSCRIPTION, FLAG_SU
 
 MOST_BYTES = 262_144
 """Most bytes of one pull; its first message may be larger (Java: maxTransferBytesOnMessageInMemory)."""
-MOST_HELD, MOST_HELD_BY_ALL = 65_536, 131_072
-"""Most held pulls of one connection: one for every queue that a topic can have."""
 
 _CODES = {
     ReadStatus.FOUND: ResponseCode.SUCCESS,
@@ -128,9 +126,6 @@ class PullProcessor:
         return Command.response(command, code, fields=header, body=result.body, remark=result.status)
 
     def _hold(self, held: HeldRequest[int, PullRequest]) -> None:
-        if len(self.held) >= MOST_HELD_BY_ALL:
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_HELD_BY_ALL} pulls are held already")
-        if self.held.held_by(held.connection) >= MOST_HELD:
-            problem = f"[OVERLOAD]{MOST_HELD} pulls of this connection are held already"
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, problem)
+        if not self.held.has_room(held.connection):
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, "[OVERLOAD]too many pulls are held already")
         self.held.hold(held, self._loop.time() + min(held.request.suspend_ms / 1000, LONGEST))

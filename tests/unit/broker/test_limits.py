@@ -9,13 +9,14 @@ import pytest
 
 from rocketapp.broker import halves as halves_module
 from rocketapp.broker import locks as locks_module
+from rocketapp.broker import long_poll
 from rocketapp.broker import request_dispatch as dispatch_module
 from rocketapp.broker.locks import LockTable
-from rocketapp.broker.processors import pull as pull_module
 from rocketapp.errors import ConnectionLostError
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.requests.locks import LockBody
+from rocketapp.wire.requests.pop import PopRequest
 from tests.unit.broker.asking import running
 from tests.unit.scripted import in_virtual_time
 
@@ -82,8 +83,27 @@ async def test_a_request_with_a_header_that_would_keep_the_loop_busy_ends_its_co
 
 
 @in_virtual_time
+async def test_held_pops_and_pulls_of_one_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(long_poll, "MOST_HELD", 2)
+    async with running() as broker:
+        greedy, other = await broker.client("greedy"), await broker.client("other")
+        for topic in ("one", "two", "three"):
+            await greedy.send(topic, queue_id=0)
+        pops = [PopRequest("billing", topic, 0, 32, 60_000, 20_000) for topic in ("one", "two", "three")]
+        for request in pops:
+            await greedy.ask(RequestCode.POP_MESSAGE, request.to_fields())
+        held = [asyncio.ensure_future(greedy.ask(RequestCode.POP_MESSAGE, request.to_fields())) for request in pops]
+        assert (await held[2]).code == ResponseCode.POLLING_FULL
+        taken = asyncio.ensure_future(other.ask(RequestCode.POP_MESSAGE, pops[2].to_fields()))
+        pulls = [greedy.pull(topic, 1) for topic in ("one", "two", "three")]
+        assert (await pulls[2]).code == ResponseCode.SYSTEM_BUSY
+        assert not any(each.done() for each in (*held[:2], taken, *pulls[:2]))
+        await asyncio.gather(*held, taken, *pulls)
+
+
+@in_virtual_time
 async def test_held_pulls_are_bounded_over_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pull_module, "MOST_HELD_BY_ALL", 2)
+    monkeypatch.setattr(long_poll, "MOST_HELD_BY_ALL", 2)
     async with running() as broker:
         clients = [await broker.client(str(number)) for number in range(3)]
         await clients[0].send("orders", queue_id=0)

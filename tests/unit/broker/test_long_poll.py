@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rocketapp.broker import long_poll
 from rocketapp.broker.filtering import Filter
 from rocketapp.broker.long_poll import HeldRequest, LongPoll
 from rocketapp.errors import BrokerError
@@ -100,10 +101,10 @@ async def test_the_requests_of_a_lost_connection_are_forgotten() -> None:
     polls = Polls()
     polls.hold("mine")
     polls.hold("other", owner="other")
-    assert polls.poll.held_by(polls.of["mine"]) == 1
+    assert len(polls.poll) == 2
     polls.poll.forget(polls.of["mine"])
     polls.poll.forget(connection())
-    assert polls.poll.held_by(polls.of["mine"]) == 0
+    assert len(polls.poll) == 1
     polls.poll.wake_all("orders")
     await asyncio.sleep(100)
     assert polls.run == ["other"]
@@ -198,3 +199,21 @@ def test_every_request_leaves_exactly_once(steps: list[tuple[str, int, str, int]
         assert sorted(polls.run) == sorted(expected)
 
     run_virtual(story)
+
+
+@in_virtual_time
+async def test_one_connection_cannot_take_all_the_room_and_all_have_no_more_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(long_poll, "MOST_HELD", 2)
+    monkeypatch.setattr(long_poll, "MOST_HELD_BY_ALL", 3)
+    polls = Polls()
+    mine, other = polls.of.values()
+    polls.hold("first")
+    assert polls.poll.has_room(mine)
+    polls.hold("second", topic="others")
+    assert [polls.poll.has_room(each) for each in (mine, other)] == [False, True]
+    polls.hold("third", owner="other")
+    assert [polls.poll.has_room(each) for each in (mine, other)] == [False, False]
+    polls.poll.forget(mine)
+    assert polls.poll.has_room(mine)

@@ -336,7 +336,7 @@ async def test_what_cannot_be_popped_is_refused_with_the_codes_of_apache() -> No
 
 @in_virtual_time
 async def test_held_pops_of_one_group_and_topic_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.broker.processors.pop.MOST_HELD", 2)
+    monkeypatch.setattr("rocketapp.broker.processors.pop.MOST_AT_ONE_PLACE", 2)
     async with running() as broker:
         one = await member(broker, "a")
         await one.ack_all(await one.pop())
