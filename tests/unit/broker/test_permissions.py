@@ -12,6 +12,7 @@ from rocketapp.broker.permissions import ACCESS_FILE
 from rocketapp.broker.store.config_files import encode
 from rocketapp.broker.store.files import MemoryFiles, write_new
 from rocketapp.errors import ConfigError
+from rocketapp.model.pulled import Handle
 from rocketapp.model.subscription import SubscriptionData, parse_tags
 from rocketapp.transport.access import Access
 from rocketapp.transport.connection import Connection
@@ -19,6 +20,7 @@ from rocketapp.wire.codes import RequestCode as Code
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.clients import ConsumerData, Heartbeat
 from rocketapp.wire.requests.locks import LockBody
+from rocketapp.wire.requests.pop import OF_RETRY, AckRequest, pop_retry_topic
 from rocketapp.wire.requests.send import SendRequest
 from rocketapp.wire.signing import Keys
 from tests.unit.broker.asking import Running, running
@@ -148,6 +150,19 @@ async def test_a_user_may_do_what_an_entry_allows() -> None:
         assert (await user.ask(Code.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "broker-a"})).code == 16
         assert (await user.ask(Code.GET_ALL_TOPIC_CONFIG)).code == 0
         assert (await user.ask(9999)).code == 16
+
+
+@pytest.mark.parametrize(("groups", "code"), [("billing", 16), ("billing*", 17)])
+async def test_retries_of_popped_messages_are_of_a_group_with_the_name_of_their_topic(groups: str, code: int) -> None:
+    """As in Apache RocketMQ. 16: not allowed; 17: there is no such topic yet."""
+    files = files_with(
+        {"resource": "Topic:orders", "actions": ["Pub", "Sub"]}, {"resource": f"Group:{groups}", "actions": ["Sub"]}
+    )
+    async with running(files, **ON) as broker:
+        user = await asker(broker)
+        retries = pop_retry_topic("billing", "orders", OF_RETRY)
+        handle = Handle(0, 0, 1000, 0, OF_RETRY, "broker-a", 0, 0)
+        assert (await user.ask(Code.ACK_MESSAGE, AckRequest("billing", retries, handle).to_fields())).code == code
 
 
 async def test_a_heartbeat_needs_all_that_it_subscribes_to() -> None:
