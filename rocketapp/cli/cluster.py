@@ -1,7 +1,4 @@
-"""The cluster that a command talks to: the settings' name server, or the embedded broker of this folder.
-
-How a cluster of which brokers are silent is told stands here as well.
-"""
+"""The cluster that a command talks to: the name server of the settings, or the embedded broker of this folder."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ T = TypeVar("T")
 
 
 async def find_name_server(settings: Settings) -> str:
-    """Its address. Raises CommandError when neither settings nor a running embedded broker name one."""
+    """The address of the name server. Raises CommandError when neither settings nor an embedded broker name one."""
     if settings.client.name_server:
         return settings.client.name_server
     directory = Path(settings.broker.dir)
@@ -51,7 +48,7 @@ async def find_name_server(settings: Settings) -> str:
 
 @asynccontextmanager
 async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
-    """A client of that cluster, for as long as the command needs it. Raises ConfigError for keys that it refuses."""
+    """A client of that cluster, for the `async with` block of a command. Raises ConfigError for refused access keys."""
     config = replace(settings.client, name_server=await find_name_server(settings))
     with _connecting():
         client = ClientInstance(
@@ -68,7 +65,7 @@ async def connected(settings: Settings) -> AsyncIterator[ClientInstance]:
 
 @contextmanager
 def _connecting() -> Iterator[None]:
-    """Within: the name server is dialled. Raises ConfigError for settings that are wrong, else CommandError."""
+    """Context manager for dialling the name server. Raises ConfigError for wrong settings, CommandError otherwise."""
     try:
         yield
     except ConfigError:
@@ -79,9 +76,9 @@ def _connecting() -> Iterator[None]:
 
 @contextmanager
 def open_client(producer_group: str = "") -> Iterator[SyncClient]:
-    """What a script has of that cluster. `producer_group`: the name under which it sends, unless the settings have one.
+    """A SyncClient of that cluster. `producer_group`: the group to send as, unless the settings have one.
 
-    Raises ConfigError for keys that the cluster refuses.
+    Raises ConfigError for access keys that the cluster refuses.
     """
     from rocketapp.scripts.sync_client import SyncClient
 
@@ -98,7 +95,7 @@ def open_client(producer_group: str = "") -> Iterator[SyncClient]:
 def clusters_of(
     app: RocketApp, settings: Settings, subscriptions: Sequence[Subscription]
 ) -> Iterator[tuple[str, Settings, list[Subscription]]]:
-    """Each cluster that an app consumes from: its name, the settings that lead there, and what is subscribed there."""
+    """The clusters that an app consumes from: name, settings to connect with, and its subscriptions there."""
     from rocketapp.app.declare.phases import declared_of
 
     declared = declared_of(app)
@@ -108,7 +105,7 @@ def clusters_of(
 
 
 def ask_cluster(work: Callable[[AdminCluster], Coroutine[Any, Any, T]]) -> T:
-    """What `work` returns. Raises CommandError with exit code 1 for a refusal or an answer that never came."""
+    """Run `work` on the cluster and return its result. Raises CommandError (exit code 1) if it fails or times out."""
     return run_on(command_settings(), work)
 
 
@@ -117,7 +114,7 @@ def run_on(
     work: Callable[[AdminCluster], Coroutine[Any, Any, T]],
     own: Mapping[str, str] | None = None,
 ) -> T:
-    """The same with settings that were read before. `own`: of `AdminCluster.of`."""
+    """`ask_cluster` with settings that were read before. `own`: see `AdminCluster.of`."""
 
     async def run() -> T:
         async with connected(settings) as client:
@@ -135,7 +132,7 @@ def run_on(
 
 
 def _tell_silent(cluster: AdminCluster) -> None:
-    """Which brokers a look went without."""
+    """Say which brokers did not answer."""
     context = click.get_current_context(silent=True)
     for name, error in cluster.silent.items():
         text = f"broker {name} does not answer, and what it has is left out: {error}"
@@ -146,11 +143,11 @@ def _tell_silent(cluster: AdminCluster) -> None:
 
 
 def local_time(stored_ms: int) -> str:
-    """Milliseconds since 1970 in this machine's time zone, to the second; empty for 0, and for what is no date."""
+    """Milliseconds since 1970 as local time, to the second; empty for 0 and for dates out of range."""
     text = json_time(stored_ms)
     return datetime.fromisoformat(text).astimezone().isoformat(sep=" ", timespec="seconds") if text else ""
 
 
 def json_time(stored_ms: int) -> str | None:
-    """In UTC, as `tail --json` writes it; None for 0, and for what is no date: clients say when a message was sent."""
+    """Milliseconds since 1970 as UTC, as `tail --json` writes it; None for 0 and for dates out of range."""
     return datetime.fromtimestamp(stored_ms / 1000, UTC).isoformat() if 0 < stored_ms < END_MS else None

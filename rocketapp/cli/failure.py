@@ -18,7 +18,7 @@ LONGEST_LINE = 600
 
 
 class CommandError(RocketAppError):
-    """The command cannot go on: what to print, and what to exit with."""
+    """The command fails: with this line on stderr and this exit code."""
 
     def __init__(self, text: str, code: int = USAGE) -> None:
         super().__init__(text, code)
@@ -30,12 +30,12 @@ class CommandError(RocketAppError):
 
 
 def exit_code(error: RocketAppError) -> int:
-    """What a command exits with after this: whatever else rocketapp refuses is wrong usage or configuration."""
+    """The exit code of a command that ends with this error."""
     return error.code if isinstance(error, CommandError) else USAGE
 
 
 def one_line(text: str) -> str:
-    """All of it in one line, cut when it is very long."""
+    """The text on one line, cut when it is very long."""
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_LINE else line[: LONGEST_LINE - 3] + "..."
 
@@ -47,12 +47,12 @@ def describe(error: BaseException) -> str:
 
 
 def problem_of(error: OSError) -> str:
-    """What the operating system says of it, for the middle of a line."""
+    """The message of the operating system, for the middle of a sentence."""
     return (error.strerror or str(error)).lower()
 
 
 def shown_path(file: str) -> str:
-    """Relative to the current directory when it lies inside, for it is easier to read and to click."""
+    """The path relative to the current directory if it lies inside, which is easier to read and to click."""
     path = Path(file)
     try:
         return str(path.resolve().relative_to(Path.cwd().resolve()))
@@ -61,7 +61,7 @@ def shown_path(file: str) -> str:
 
 
 def user_place(error: BaseException) -> str | None:
-    """`file:line` of the line in the user's own code that raised, or None when none of it is theirs."""
+    """`file:line` of the user's own code that raised; None when none of it is theirs."""
     from rocketapp.user_line import line_of_error
 
     found = line_of_error(error)
@@ -69,7 +69,7 @@ def user_place(error: BaseException) -> str | None:
 
 
 def discard_stdout() -> None:
-    """The reader has closed the pipe, as `| head` does: what is not written yet goes nowhere."""
+    """The reader has closed the pipe, as `| head` does: drop what is not written yet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

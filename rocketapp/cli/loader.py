@@ -57,7 +57,7 @@ def put_current_directory_on_path() -> None:
 
 
 def hiding_files(modules: Iterable[str]) -> str:
-    """What of the user's hides one of these modules if it is of Python itself, in words; empty if nothing does."""
+    """Which files of the user shadow one of these modules, in words; empty when none does."""
     files = {f"{name}{end}": name for name in sys.stdlib_module_names.intersection(modules) for end in _MODULES}
     found = [
         f"{file} hides Python's own module {name}: rename it" for file, name in files.items() if Path(file).is_file()
@@ -66,7 +66,7 @@ def hiding_files(modules: Iterable[str]) -> str:
 
 
 def load_app(target: str) -> RocketApp:
-    """The RocketApp that APP names. Raises CommandError (from the error behind it) with exit code 2."""
+    """The RocketApp that APP names. Raises CommandError with exit code 2."""
     if not target.strip():
         raise CommandError("APP is empty: give module:attribute, module:factory() or module")
     match = _TARGET.fullmatch(target.strip())
@@ -100,7 +100,7 @@ def _import_module(name: str) -> Any:
 
 
 def _is_missing(name: str, error: BaseException) -> bool:
-    """The module itself is not there; not one that it imports."""
+    """Whether the module itself is missing, and not one that it imports."""
     return (
         isinstance(error, ModuleNotFoundError)
         and error.name is not None
@@ -129,7 +129,7 @@ def _attribute(module: Any, name: str, path: str) -> Any:
 
 
 def _instead_of(part: str, holder: Any) -> str:
-    """The app that was meant, or a factory: not a class, nor what was imported."""
+    """The app or factory that was probably meant."""
     from rocketapp.app.app import RocketApp
 
     members = _members(holder)
@@ -186,7 +186,7 @@ def _kind(value: Any) -> str:
 
 
 def _place_of(found: Any, shown: str) -> str:
-    """Where a function, class or module stands; otherwise the file of the module that the user typed."""
+    """Where a function, class or module is defined; otherwise the file of the module that the user typed."""
     try:
         file = inspect.getsourcefile(found)
         line = 1 if inspect.ismodule(found) else inspect.getsourcelines(found)[1]
@@ -197,7 +197,7 @@ def _place_of(found: Any, shown: str) -> str:
 
 
 def _interrupted(error: KeyboardInterrupt, doing: str) -> CommandError:
-    """By ctrl-C, or by the user's code itself: the line says which."""
+    """The error for KeyboardInterrupt: it says whether Ctrl-C or the user's code raised it."""
     place = user_place(error)
     return CommandError(f"{f'{place}: ' if place else ''}interrupted (KeyboardInterrupt) while {doing}", FAILED)
 

@@ -1,4 +1,4 @@
-"""Arguments that several commands have in common."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OVERRIDES = {
 
 
 def overrides_of(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the parameters of a command say about settings, by table."""
+    """The settings that the options of a command override, by table."""
     found: dict[str, dict[str, Any]] = {}
     for name, (table, key) in _OVERRIDES.items():
         if given.get(name) is not None:
@@ -48,9 +48,9 @@ def _keep(context: click.Context, option: click.Parameter, value: str | None) ->
 
 
 def command_settings(app: RocketApp | None = None, *, code: Mapping[str, Any] | None = None) -> Settings:
-    """The settings of this folder, or of --settings, and what the command's options say; of an app also its own.
+    """The settings for this command: of the current folder or --settings, overridden by its options.
 
-    `code`: see `read_settings`.
+    With an app also those given in its code. `code`: see `read_settings`.
     """
     from rocketapp.cli.settings import read_settings
 
@@ -65,7 +65,7 @@ class Decorator(Protocol):
 
 
 def about_settings(*names: str, **more: Any) -> Decorator:
-    """An option that `command_settings` counts in; the command itself does not get it."""
+    """An option that overrides a setting through `command_settings`; the command itself does not receive it."""
     return click.option(*names, expose_value=False, callback=_keep, **more)
 
 
@@ -89,7 +89,7 @@ SILENT = "rocketapp.silent"
 
 
 def connection_options(command: F) -> F:
-    """--name-server and --settings, for a command that asks for `command_settings`."""
+    """Adds --name-server and --settings to a command that calls `command_settings`."""
     return name_server_option(settings_option(command))
 
 
@@ -122,7 +122,7 @@ def app_command(command: F) -> F:
 
 
 def app_named() -> str:
-    """APP, as it stands in the command line."""
+    """The APP argument as the user typed it."""
     named: str = click.get_current_context().params["app"]
     return named
 
@@ -141,7 +141,7 @@ else:
 
 
 class _Name(_Text):
-    """A name that RocketMQ may have: others would be sent to a broker that has no answer to them."""
+    """A topic or group name that RocketMQ allows: a broker has no clear error for others."""
 
     def __init__(self, name: str) -> None:
         self.name = name

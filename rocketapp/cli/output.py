@@ -1,6 +1,6 @@
-"""What commands print on stdout. A reader that goes away, as `| head` does, ends no command: its exit code stays.
+"""Prints on stdout. When the reader goes away, as with `| head`, the command goes on and its exit code stays.
 
-Tables are plain columns, and whole: a terminal that is too narrow breaks their lines.
+Tables have plain columns and are never cut: a narrow terminal breaks their lines.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Cell = str | int | None
 
 
 class Column(NamedTuple):
-    """One fact about each item of a list: how a table calls it, and how `--json` does; None where it is left out."""
+    """A column of a table: its heading, its key in `--json`, and its value; None leaves it out there."""
 
     head: str | None
     key: str | None
@@ -42,9 +42,9 @@ def say(text: str, *, end: str = "\n", flush: bool = False) -> None:
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """Within, stdout is written. Raises BrokenPipeError when its reader is gone, CommandError for a full disk.
+    """Context manager for writes to stdout. Raises BrokenPipeError without a reader, CommandError for a full disk.
 
-    Then what is buffered is dropped, or it would fail again at the end.
+    What is buffered is dropped then, or it would fail again at the end.
     """
     try:
         yield
@@ -62,7 +62,7 @@ def print_json(document: Any) -> None:
 
 
 def needs_ascii() -> bool:
-    """Whether stdout cannot hold every letter as it is."""
+    """Whether stdout cannot encode every character."""
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") != "utf8"
 
 
@@ -72,19 +72,19 @@ def flush() -> None:
 
 
 def item_lines(columns: Sequence[Column], items: Iterable[Any]) -> list[str]:
-    """A table with a row for each item."""
+    """A table with one row for each item."""
     shown = [column for column in columns if column.head is not None]
     heads = [column.head or "" for column in shown]
     return table_lines(heads, [[column.of(item) for column in shown] for item in items])
 
 
 def show_items(columns: Sequence[Column], items: Sequence[Any], *, as_json: bool) -> int:
-    """All that a command says: one document, or a table. Returns its exit code."""
+    """Print all items as one JSON document or as a table. Returns the exit code."""
     return show(items_as_json(columns, items), item_lines(columns, items), as_json=as_json)
 
 
 def show(document: Any, lines: Iterable[str], *, as_json: bool) -> int:
-    """The same with lines of text in place of a table."""
+    """Print a JSON document, or lines of text. Returns the exit code."""
     if as_json:
         print_json(document)
     else:
@@ -94,12 +94,12 @@ def show(document: Any, lines: Iterable[str], *, as_json: bool) -> int:
 
 
 def items_as_json(columns: Sequence[Column], items: Iterable[Any]) -> list[dict[str, Any]]:
-    """A list with an object for each item."""
+    """A list with one object for each item."""
     return [{column.key: column.of(item) for column in columns if column.key is not None} for item in items]
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """The header and a line for each row. Numbers stand to the right; None is an empty cell."""
+    """The lines of a table. Numbers are right-aligned; None is an empty cell."""
     cells = [list(header), *([printable("" if cell is None else str(cell)) for cell in row] for row in rows)]
     numbers = [all(isinstance(row[at], int | None) for row in rows) and bool(rows) for at in range(len(header))]
     widths = [max(places(row[at]) for row in cells) for at in range(len(header))]
@@ -117,7 +117,7 @@ def _filled(text: str, size: int, *, right: bool) -> str:
 
 
 def places(text: str) -> int:
-    """How many columns a terminal needs for it: letters of East Asia take two, accents of their own none."""
+    """How many columns of a terminal the text takes: East Asian letters take two, combining accents none."""
     return len(text) if text.isascii() else sum(map(_places_of, text))
 
 
@@ -128,5 +128,5 @@ def _places_of(letter: str) -> int:
 
 
 def printable(text: str) -> str:
-    """Control characters are escaped, for a terminal obeys them."""
+    """The text with control characters escaped, because a terminal would obey them."""
     return text if text.isprintable() else "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)

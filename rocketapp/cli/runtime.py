@@ -1,4 +1,4 @@
-"""How Python runs in a process of ours: its garbage collector, its standard streams and its event loop."""
+"""Sets up Python for a process of ours: garbage collector, standard streams and event loop."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ is a cycle. Imports make a hundred times as many. Ten times rarer costs a few Mi
 
 
 def collect_rarely() -> None:
-    """Let the garbage collector run less often, from the begin of a process."""
+    """Let the garbage collector run less often, from the start of the process."""
     gc.set_threshold(*_THRESHOLDS)
 
 
@@ -42,7 +42,7 @@ def open_streams() -> None:
 
 
 def settle() -> None:
-    """After the start: what is there now stays, so the collector need not look at it again."""
+    """After the start: exclude all present objects from garbage collection (`gc.freeze`)."""
     gc.collect()
     gc.freeze()
 
@@ -102,7 +102,7 @@ _CANCELLED = "cancelling all tasks ended the app: cancel those that you made; to
 
 
 def _user_place() -> str:
-    """`file:line` of the user's code that is running, or ""."""
+    """`file:line` of the user code that is running now, or ""."""
     from rocketapp.user_line import line_of_frame
 
     found = line_of_frame(sys._getframe(2))
@@ -110,7 +110,7 @@ def _user_place() -> str:
 
 
 def _loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """None is the standard library's own choice."""
+    """Makes the loop that `--loop` names; None lets asyncio choose."""
     if loop == "asyncio" or (loop == "auto" and importlib.util.find_spec("uvloop") is None):
         return None
     try:

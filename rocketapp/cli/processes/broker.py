@@ -61,7 +61,7 @@ STEADY = 5.0
 
 
 def names_of(settings: Settings, **options: str) -> dict[str, str]:
-    """How the user gave each option of [broker]: by the command's own option, or somewhere in the settings."""
+    """How the user set each option of [broker]: by an option of the command, or in the settings."""
     sources = {key: settings.source_of("broker", key) for key in options}
     own = ("command line", DEFAULT)
     return {key: option if sources[key] in own else f"{sources[key]}: broker.{key}" for key, option in options.items()}
@@ -105,7 +105,7 @@ def _refuse_http(http: str, name: str) -> None:
 
 @contextlib.contextmanager
 def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory: bool) -> Iterator[None]:
-    """Within: the broker at this address is watched at `broker.http`. Nothing of it is imported without that option."""
+    """Context manager that serves the broker's pages at `broker.http`. Without that option nothing is imported."""
     from tempfile import TemporaryDirectory
 
     from rocketapp.cli.cluster import run_on
@@ -144,7 +144,7 @@ def watched(settings: Settings, broker: EmbeddedBroker, address: str, *, memory:
 
 
 def _as_operator(settings: Settings, address: str, keys: tuple[str, str] | None) -> Settings:
-    """The settings with which the page asks its own broker: with the present keys of a user that may do everything."""
+    """The settings with which the page asks its own broker: with the keys of a user that may do everything."""
     own = with_name_server(settings, address)
     others: dict[str, Any] = dict.fromkeys(ONLY_WITH_TLS, "")
     # It needs no proof of who it is.
@@ -190,7 +190,7 @@ async def _start(settings: Settings, *, memory: bool, or_free_port: bool, names:
 
 
 class BrokerLog:
-    """The events of the broker as lines. What fails again and again is told once a minute."""
+    """Logs the events of the broker. An error that repeats is logged once a minute."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -209,7 +209,7 @@ class BrokerLog:
 
 
 def bind_problem(host: str, port: int) -> str | None:
-    """Why this address cannot be listened on, or None."""
+    """Why it is not possible to listen on this address, or None."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:
@@ -240,7 +240,7 @@ def parse_listen(listen: str, name: str, *, has_keys: bool = False) -> Address:
 
 
 class BrokerKeeper:
-    """The broker of one directory; `address` is where it serves once `start` returned."""
+    """Keeps a broker running for one directory; `address` is set once `start` has returned."""
 
     def __init__(self, settings: Settings, spec: Mapping[str, Any], *, presence: int | None = None) -> None:
         """`spec` is what every child is told.
@@ -266,13 +266,13 @@ class BrokerKeeper:
         return f"<BrokerKeeper {self._directory} at {self.address or '?'}: {how}>"
 
     async def start(self) -> str:
-        """Its address. Raises CommandError when none can be joined and none can be started."""
+        """Join a running broker or start one. Returns its address; raises CommandError when neither is possible."""
         await self._join_or_launch()
         self._tasks.start(self._keep(), "embedded broker")
         return self.address
 
     async def stop(self) -> None:
-        """End the broker if it is ours; one that was joined goes on."""
+        """Stop the broker if this process started it; one that was joined goes on."""
         await self._tasks.close()
         if self._child is not None:
             await self._child.stop(timeout=STOP_TIMEOUT)
@@ -331,7 +331,7 @@ class BrokerKeeper:
         raise CommandError(f"{self._directory}: the embedded broker {what}", FAILED)
 
     async def _started(self, reports: asyncio.Queue[Report | None]) -> Report | None:
-        """That it serves, or why it cannot; None when it has ended, or has done nothing for as long as is waited."""
+        """Wait for its report that it serves, or why not; None when it has ended or was silent for too long."""
         worked, now = 0.0, asyncio.get_running_loop().time
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout) as limit:

@@ -1,8 +1,8 @@
-"""One child process, seen from its parent: started, heard, told, ended.
+"""A child process, as its parent sees it: start, reports, messages, end.
 
-A child lives in a session of its own, so that Ctrl-C reaches only the parent. A `Pipe` connects the two: the parent
-tells it what it must know, it answers with reports, and either learns from the pipe's end that the other one is gone.
-Its stdin is empty, its stdout and stderr are the parent's.
+A child has a session of its own, so that Ctrl-C reaches only the parent. A `Pipe` connects the two: the parent sends
+the spec and requests, the child sends reports, and each notices by the pipe's end that the other is gone. The child's
+stdin is empty; stdout and stderr are the parent's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BOOT = (
 
 
 class Child:
-    """A worker or a broker, from its start on. `on_report` hears its lines; `ended` tells its exit code."""
+    """A worker or broker process. `on_report` receives its reports; `ended` returns its exit code."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Child:
         return f"<Child {self.name}: {self.pid}>"
 
     def tell(self, fields: Mapping[str, Any]) -> None:
-        """Send what is JSON; from any thread, and without waiting. A child that is gone is found by `ended`."""
+        """Send an object as JSON. From any thread; does not wait. Use `ended` to notice that the child is gone."""
         self._pipe.tell(json.dumps(fields).encode())
 
     def signal(self, number: signal.Signals) -> None:
@@ -94,16 +94,16 @@ class Child:
         return not self._gone.done()
 
     async def ended(self) -> int:
-        """Its exit code, as soon as it has one and its last report was heard; negative is the signal that killed it."""
+        """Wait for its end and its last report. Returns the exit code; negative: the signal that killed it."""
         return await asyncio.shield(self._gone)
 
     async def stop(self, *, timeout: float) -> int:
-        """SIGTERM, and SIGKILL when it is still there after `timeout` seconds."""
+        """Send SIGTERM, then SIGKILL when it has not ended after `timeout` seconds."""
         self.signal(signal.SIGTERM)
         return await self.await_or_kill(timeout)
 
     async def await_or_kill(self, timeout: float) -> int:
-        """Its exit code; killed when it takes longer."""
+        """Wait for its end, and kill it after `timeout` seconds. Returns the exit code."""
         await asyncio.wait({self._gone}, timeout=timeout)
         if not self._gone.done():
             self.signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The child's side: what a worker or broker process of `rocketapp run` does with what its parent told it."""
+"""The main function of a child process of `rocketapp run`: a worker or the embedded broker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOST = "the parent process is gone"
 
 
 def main(spec: Spec) -> None:
-    """Be what `spec["role"]` says; ends the process."""
+    """Run as `spec["role"]` says; ends the process."""
     collect_rarely()
     open_streams()
     if spec.get("is_edited"):
@@ -45,10 +45,10 @@ def main(spec: Spec) -> None:
 
 
 class Lifeline:
-    """The child's end of the pipe: the parent's words, what is reported to it, and its end when the parent is gone.
+    """The child's end of the pipe: receives messages of the parent, sends reports, and notices that the parent is gone.
 
-    Until `follow` what the parent says is kept, and its end ends this process, which has nothing in flight yet: what it
-    is busy with, an app that is imported, may never come to an end by itself.
+    Before `follow`, messages are kept, and the end of the pipe ends this process: nothing is in flight yet, and what it
+    is busy with, the import of an app, may never end by itself.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -63,20 +63,20 @@ class Lifeline:
         threading.Thread(target=self._listen, name="rocketapp-lifeline", daemon=True).start()
 
     def tell(self, report: Report) -> None:
-        """From any thread. A status or view is left out while the parent does not read; the rest must arrive."""
+        """Send a report, from any thread. Statuses and views are dropped while the parent does not read."""
         self._pipe.tell(report.encode(), may_skip=report.kind in ("status", "view"))
         if report.kind in ("failed", "ended"):
             self._pipe.flush(PATIENCE)
 
     def next_words(self) -> dict[str, Any]:
-        """The next thing that the parent says, however long it takes; before `follow`."""
+        """Wait for the next message of the parent; only before `follow`."""
         fields: dict[str, Any] = json.loads(self._early.get())
         return fields
 
     def follow(self, lose: Callable[[], None], hear: Callable[[Mapping[str, Any]], None] = lambda fields: None) -> None:
-        """Call `hear` with what the parent says, and `lose` once when it is gone.
+        """Call `hear` with each message of the parent, and `lose` once when the parent is gone.
 
-        Both in a thread of their own: a handler may block the loop.
+        Both are called in a thread of their own, because a handler may block the loop.
         """
         with self._lock:
             self._hear, self._lose = lambda line: hear(json.loads(line)), lose

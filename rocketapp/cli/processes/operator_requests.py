@@ -1,7 +1,7 @@
-"""What a process of an app answers when an operator asks: a description, a call of a handler, a replayed dead letter.
+"""Answers a process of an app gives to an operator: a description, a call of a handler, a replayed dead letter.
 
-Each is worked out in a thread of its own, so that the event loop and the lifeline go on. A handler that is tried runs
-on the app's loop, where what it uses was made, and within a time.
+Each runs in a thread of its own, so that the event loop and the pipe to the parent go on. A handler that is tried runs
+on the app's loop, within `TRIED_WITHIN` seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _describe(app: RocketApp, settings: Settings, _fields: Mapping[str, Any]) ->
 
 
 def _replay(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
-    """The dead letter is looked for in each cluster where the group is; each has its own state of replays."""
+    """Look for the dead letter in each cluster that has the group; each has its own replay state."""
     from rocketapp.app.declare.phases import declared_of
     from rocketapp.cli.replays import GroupReplay
 
@@ -57,7 +57,7 @@ def _replay(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> st
 
 
 def _try(app: RocketApp, settings: Settings, fields: Mapping[str, Any]) -> str:
-    """The outcome, and what the handler would publish. Nothing is sent and no offset moves."""
+    """Call a handler: its outcome, and what it would publish. Nothing is sent and no offset moves."""
     from rocketapp.app.declare.phases import loop_of
 
     published: list[Published] = []
@@ -96,7 +96,7 @@ async def _called(app: RocketApp, settings: Settings, fields: Mapping[str, Any],
 
 
 def told(outcome: Any) -> tuple[str, str]:
-    """What a message would come to, in a word and in a text: `retry` and `app.py:12: KeyError: 'total'`."""
+    """An outcome as a word and a text: `retry` and `app.py:12: KeyError: 'total'`."""
     word = next((word for kind, word in OUTCOMES if isinstance(outcome, kind)), "done")
     cause = getattr(outcome, "__cause__", None)
     if cause is not None:

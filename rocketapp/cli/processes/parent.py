@@ -43,7 +43,7 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class Parent:
-    """Runs the workers of one app until it is told to stop; `run` returns the exit code."""
+    """Runs the workers of one app until it is told to stop."""
 
     def __init__(
         self, spec: Mapping[str, Any], settings: Settings, stop: ProcessStop, *, watched: Watched | None = None
@@ -77,11 +77,14 @@ class Parent:
 
     @property
     def summary(self) -> HandlerStats:
-        """What became of the messages so far."""
+        """The message counters of all workers so far."""
         return self._run.reports.summary
 
     async def run(self) -> int:
-        """Until a stop is requested, a worker cannot be started at all, or all was idle for long enough."""
+        """Run until a stop is requested, no worker can be started, or all have been idle for long enough.
+
+        Returns the exit code.
+        """
         for number in range(1, self._spec["workers"] + 1):
             self._tasks.start(self._keep(number), f"worker {number}")
         self._tasks.start(keep_alive(self._end_silent), "watchdog")
@@ -101,7 +104,7 @@ class Parent:
         return code
 
     def adopt(self, told: dict[str, Any]) -> None:
-        """Go by what a worker tells of its app as well. Raises CommandError."""
+        """Take over settings that the app has in code, as a worker reports them. Raises CommandError."""
         if told == self._told:
             return
         self._told, settings = told, self._settings
@@ -124,7 +127,7 @@ class Parent:
         self._children[number].tell(fields)
 
     async def _keep(self, number: int) -> None:
-        """One worker until the app ends, in one process after the other."""
+        """Keep one worker running until the app ends: start it, wait for its end, start it again."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         hear = functools.partial(self._hear, number)
@@ -169,12 +172,12 @@ class Parent:
             await self._pause(pause)
 
     async def _pause(self, seconds: float) -> None:
-        """Less when the app ends, and at an edit: it may mend what the worker died of."""
+        """Wait, but not past the end of the app, nor past an edit, which may fix what the worker died of."""
         async with scope(self._stop.requested.wait(), self._edited.wait()) as waiting:
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
 
     async def _follow(self, watched: Watched) -> None:
-        """At an edit the workers drain, and their keepers start them again; one that takes longer is killed."""
+        """Restart workers at each edit: they drain first, and are killed when that takes too long."""
         # A second SIGTERM would cut the drain, and that is what the end of the app sends. SIGHUP may be ignored.
         drain = signal.SIGTERM if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else signal.SIGHUP
         async for files in watched.edits():
@@ -205,7 +208,7 @@ class Parent:
             self._give_up(CommandError(report.error, report.code))
 
     async def _greet(self, number: int, report: Report) -> None:
-        """Answer a worker that has loaded its app: where its cluster is, and what is paused."""
+        """Answer a worker that has loaded its app: the address of the cluster, and what is paused."""
         child = self._children[number]
         try:
             self.adopt(report.said)
@@ -223,7 +226,7 @@ class Parent:
         self._stop.request("a worker cannot be started")
 
     def _end_silent(self) -> None:
-        """End workers that have reported nothing for as long as the watchdog allows; their keepers start them again."""
+        """Kill workers that have not reported within the watchdog time; they are started again."""
         silent = self._silence.look(self._run.reports.heard_at)
         for number in [] if self._stop.requested.is_set() else silent:
             limit = watchdog_of(os.environ) or 0.0
@@ -231,7 +234,10 @@ class Parent:
             self._children[number].signal(signal.SIGKILL)
 
     async def _end_workers(self) -> int:
-        """Drain all at once; forward a second signal; kill a worker that takes longer than its limit."""
+        """Drain all workers at once; forward a second signal; kill a worker that exceeds its limit.
+
+        Returns the exit code.
+        """
         children = [child for child in self._children.values() if child.is_alive]
         for child in children:
             child.signal(signal.SIGTERM)

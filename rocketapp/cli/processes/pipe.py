@@ -1,7 +1,7 @@
-"""A pair of sockets between `rocketapp run` and one of its children: lines, both ways. Each end is a `Pipe`.
+"""A socket pair between `rocketapp run` and one of its children, for lines in both directions. Each end is a `Pipe`.
 
-The end of the pipe tells either process that the other one is gone, even by kill -9. It does not always come: a
-process that was forked from the other one may hold its end open. So each end also asks whether that process is there.
+The end of the stream tells either process that the other is gone, even after kill -9. It may not come: a process that
+the other one forked can hold its end open. So each end also checks regularly whether the other process exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_WAITING = 4
 
 
 class Pipe:
-    """One end. What is told never waits for a process that is frozen: a thread sends it."""
+    """One end. `tell` never waits for the other process, even when that is frozen: a thread sends."""
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -31,17 +31,20 @@ class Pipe:
         threading.Thread(target=self._send, name="rocketapp-sending", daemon=True).start()
 
     def tell(self, line: bytes, *, may_skip: bool = False) -> None:
-        """Send a line; from any thread. One that `may_skip` is left out while many wait. One to nobody is lost."""
+        """Send a line, from any thread.
+
+        One that `may_skip` is dropped while many wait. Ignored when nobody is there.
+        """
         if not may_skip or self._unsent.unfinished_tasks < MOST_WAITING:
             self._unsent.put(line + b"\n")
 
     def flush(self, patience: float) -> None:
-        """Wait until all is sent, for `patience` seconds at most: before this process ends."""
+        """Wait until everything is sent, for at most `patience` seconds: before this process ends."""
         with self._unsent.all_tasks_done:
             self._unsent.all_tasks_done.wait_for(lambda: not self._unsent.unfinished_tasks, patience)
 
     def listen(self, hear: Callable[[bytes], object], is_there: Callable[[], bool]) -> None:
-        """Call `hear` with each line, in this thread, until the pipe ends or the other process is not there."""
+        """Call `hear` with each line, in this thread, until the pipe ends or the other process is gone."""
         # Signals are for the main thread. This one must not take them: it waits in a system call.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         ready = select.poll()  # `select` itself refuses high descriptors
@@ -61,7 +64,7 @@ class Pipe:
                     hear(line)
 
     def close(self) -> None:
-        """The other process is gone."""
+        """The other process is gone: close this end."""
         with contextlib.suppress(OSError):
             self._end.shutdown(socket.SHUT_RDWR)  # the thread may be sending
         self._end.close()

@@ -1,7 +1,7 @@
-"""`rocketapp run --reload`: sources and settings are watched, and at an edit the workers drain and start again.
+"""`rocketapp run --reload`: watches sources and settings; at an edit the workers drain and start again.
 
-Source files and the settings file count. Bytecode, logs and the embedded broker's own files do not, so that an app
-cannot set itself off.
+Source files and the settings file are watched, not bytecode, logs or files of the embedded broker, so that an app
+cannot restart itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class Watched:
-    """Which files an app is made of."""
+    """The files whose edits restart an app."""
 
     def __init__(self, folders: Sequence[str], settings: str | None) -> None:
         """`folders`: without any, the current one. Raises CommandError for one that is not there."""
@@ -42,12 +42,12 @@ class Watched:
 
     @property
     def roots(self) -> list[Path]:
-        """Folders to watch: an editor replaces a file, so that its folder has to be watched in its place."""
+        """The folders to watch: editors replace files, so folders are watched, not files."""
         known = any(self._settings.is_relative_to(folder) for folder in self._folders)
         return self._folders if known else [*self._folders, self._settings.parent]
 
     def has(self, path: str) -> bool:
-        """Whether an edit of this file counts."""
+        """Whether an edit of this file restarts the app."""
         file = Path(path)
         if file == self._settings:
             return True
@@ -78,7 +78,10 @@ def _is_left_out(name: str) -> bool:
 
 
 def watched_by(reload: bool, folders: Sequence[str], settings: str | None) -> Watched | None:
-    """What the command line asks for. Raises CommandError for a folder that is not there, and without watchfiles."""
+    """The files that the command line asks to watch.
+
+    Raises CommandError for a missing folder, or without watchfiles.
+    """
     if not reload:
         return None
     from rocketapp.cli.source import require

@@ -1,8 +1,7 @@
-"""What children tell `rocketapp run`, and what it makes of it: sums, and whether all is idle.
+"""Reports of child processes to `rocketapp run`, and what follows from them: sums, and whether the app is idle.
 
-A worker tells its counters and, with
-`--exit-when-idle`, what it owns and why it is not idle; a broker tells its address. No clock
-and no pipe in here: lines come in, decisions come out.
+A worker reports its counters and, with `--exit-when-idle`, the queues it owns and why it is not idle; a broker reports
+its address. No clock and no pipe: lines come in, decisions come out.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ _IF_ANY = ("dropped",)
 
 
 def summary_line(stats: HandlerStats) -> str:
-    """What became of the messages: the last line on stdout. `dropped` is there when any was."""
+    """The last line on stdout: what became of the messages. `dropped` appears only when there are any."""
     counts = {name: getattr(stats, name) for name in (*_ALWAYS, *_IF_ANY)}
     return " ".join(f"{name}={count}" for name, count in counts.items() if count or name in _ALWAYS)
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line from a child; which fields are set depends on its kind.
+    """One report of a child. Which fields are set depends on its kind.
 
-    Kinds: `loaded` (the app is there; it waits for its cluster), `started`, `joined` (its groups know their queues),
-    `status`, `starting` and `serving` (a broker), `failed` (before it was started), `ended` (drained or cut),
-    `view`, `blocked` and `answered` (what the worker tells of itself and its app, for `--http`).
+    Kinds: `loaded` (the app is imported; waits for its cluster), `started`, `joined` (its groups know their queues),
+    `status`, `starting` and `serving` (a broker), `failed` (before it started), `ended` (drained or cut), `view`,
+    `blocked` and `answered` (for `--http`).
     """
 
     kind: str
@@ -53,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """In the process that reports an object; its plain values in another one."""
 
     def encode(self) -> bytes:
-        """The line, without its end. Not JSON, which has no infinite numbers: a metric may be one."""
+        """The line, without its end. Not JSON, which has no infinite numbers: a metric may be infinite."""
         return base64.b64encode(msgspec.msgpack.encode(self))
 
     @classmethod
@@ -63,7 +62,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class WorkerReports:
-    """The latest word of every worker, the sums of those that are gone, and for how long nothing was left to do."""
+    """The latest report of every worker, and the counters of those that have ended."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
@@ -76,17 +75,17 @@ class WorkerReports:
         return f"<WorkerReports of {len(self._latest)}/{self._workers}: {self.summary}>"
 
     def heard(self, worker: int, report: Report, now: float) -> None:
-        """The worker tells its counters, and perhaps more."""
+        """Process a report of a worker."""
         self._latest[worker] = report, now
 
     def lost(self, worker: int) -> None:
-        """The worker's process has ended: what it did stays counted."""
+        """The worker's process has ended. Its counters are kept."""
         if worker in self._latest:
             self._gone += self._latest.pop(worker)[0].summary
 
     @property
     def heard_at(self) -> Mapping[int, float]:
-        """Worker -> when it last reported."""
+        """When each worker last reported."""
         return {worker: at for worker, (_, at) in self._latest.items()}
 
     @property
@@ -94,7 +93,7 @@ class WorkerReports:
         return sum((report.summary for report, _ in self._latest.values()), self._gone)
 
     def idle_for(self, now: float) -> float:
-        """Seconds of idleness up to now; a message handled between two looks begins it anew."""
+        """Seconds that the app has been idle; a message handled meanwhile resets it to 0."""
         summary = self.summary
         if self.busy_because(now):
             self._idle_since = None
@@ -104,10 +103,10 @@ class WorkerReports:
         return 0.0 if self._idle_since is None else now - self._idle_since
 
     def busy_because(self, now: float) -> list[str]:
-        """Why the app as a whole is not idle; empty when it is.
+        """Why the app is not idle; empty when it is.
 
-        Every worker must have spoken lately without a reason of its own, and the
-        queues they own together must be all the queues they want.
+        Idle means that every worker has reported recently that it is idle, and that together they own all wanted
+        queues.
         """
         reports = {
             worker: report

@@ -1,7 +1,7 @@
-"""What `rocketapp run` has once, whether its worker is this process or it has several in processes of their own.
+"""What `rocketapp run` has once, whether its worker is this process or there are several worker processes.
 
-It hears what the workers report, has the embedded broker, serves `--http`, and tells systemd. Nothing of `--http` is
-imported without that option.
+It receives the workers' reports, keeps the embedded broker, serves `--http` and notifies systemd. Nothing for `--http`
+is imported without that option.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class Run:
-    """One `rocketapp run`, without its workers: `hear` takes what they report."""
+    """One `rocketapp run` without its workers."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Run:
         self.use_settings(settings, code)
 
     def use_settings(self, settings: Settings, code: Mapping[str, Any] | None) -> None:
-        """Use these settings for what is not there yet. Raises CommandError as the constructor does."""
+        """Use these settings for parts that are not started yet. Raises CommandError as the constructor does."""
         self._settings, self._code = settings, code
         if settings.app.http and self._server is None:
             self._serve(settings.app.http, settings.source_of("app", "http"))
@@ -86,7 +86,7 @@ class Run:
         _log.info("http://%s tells how the app does", served)
 
     async def cluster(self) -> str:
-        """The address of the embedded broker, which the first call joins or starts. Raises CommandError."""
+        """The address of the embedded broker, joined or started by the first call. Raises CommandError."""
         from rocketapp.cli.processes.broker import BrokerKeeper
 
         async with self._looking:
@@ -97,11 +97,11 @@ class Run:
         return self._keeper.address
 
     def greet(self, number: int) -> list[tuple[str, str]]:
-        """Topics and groups that are paused for a worker that starts; from now on it hears of changes."""
+        """The paused topics and groups, for a worker that has just started; later changes are sent to it."""
         return [] if self._console is None else self._console.greet(number)
 
     def hear(self, number: int, report: Report) -> None:
-        """What a worker reports. What an operator is shown may come from any thread."""
+        """Process a report of a worker. Views and answers for operators may come from any thread."""
         if report.kind in ("view", "blocked", "answered"):
             if self._console is not None:
                 self._show(self._console, number, report)
@@ -119,7 +119,7 @@ class Run:
                 self._stop.request(f"idle for {limit:g} s")
 
     def _show(self, console: AppConsole, number: int, report: Report) -> None:
-        """A child's word is plain values; what this process tells itself is the thing."""
+        """Pass a report on to the HTTP console. A child reports plain values; this process passes its objects."""
         from msgspec import convert
 
         from rocketapp.operate.app_state import ProcessView
@@ -133,13 +133,13 @@ class Run:
             console.answered(report.number, said or "", report.error)
 
     def lost(self, number: int) -> None:
-        """The worker's process has ended: what it did stays counted."""
+        """The worker's process has ended. Its counters are kept."""
         self.reports.lost(number)
         if self._console is not None:
             self._console.lost(number)
 
     async def close(self) -> None:
-        """When no worker is left: the broker ends, and nothing is served any more."""
+        """After the last worker: stop the broker and the HTTP server."""
         if self._keeper is not None:
             self._stop.allow(STOP_TIMEOUT)
             await self._keeper.stop()

@@ -1,7 +1,7 @@
-"""What systemd is told about an app: that it consumes, that it drains, and that its event loops run.
+"""Notifies systemd: ready, draining, watchdog.
 
-A unit with `Type=notify` gives the process `NOTIFY_SOCKET`, and with `WatchdogSec=` also `WATCHDOG_USEC`. Elsewhere
-nothing is sent, and nothing fails: a message that cannot be delivered is left out.
+A unit with `Type=notify` gives the process `NOTIFY_SOCKET`, with `WatchdogSec=` also `WATCHDOG_USEC`. Without them
+nothing is sent; a notification that cannot be delivered is dropped.
 """
 
 from __future__ import annotations
@@ -20,10 +20,7 @@ START_UP: Final = 60.0
 
 
 def watchdog_of(environ: Mapping[str, str]) -> float | None:
-    """Seconds without a sign of life after which systemd ends this process; None: it never does.
-
-    `WATCHDOG_PID` may name another process, whose watchdog is not ours.
-    """
+    """The watchdog time of systemd in seconds; None: no watchdog. `WATCHDOG_PID` may name another process than ours."""
     microseconds, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
     is_ours = "NOTIFY_SOCKET" in environ and pid in ("", str(os.getpid()))
     is_on = is_ours and microseconds.isascii() and microseconds.isdigit() and int(microseconds) > 0
@@ -31,7 +28,7 @@ def watchdog_of(environ: Mapping[str, str]) -> float | None:
 
 
 def tell(*lines: str) -> None:
-    """Send these lines as one message to the socket that systemd names; never waits."""
+    """Send these lines as one datagram to the socket that systemd names; never waits."""
     address = os.environ.get("NOTIFY_SOCKET", "")
     if address.startswith(("/", "@")):
         # An abstract socket has a zero byte where systemd writes "@".
@@ -42,7 +39,7 @@ def tell(*lines: str) -> None:
 
 
 def starting(connect_timeout: float) -> None:
-    """The start may take as long as the cluster is waited for: without this, systemd gives up after 90 s."""
+    """Extend systemd's start timeout (90 s) to the time that we wait for the cluster."""
     tell("STATUS=starting", _extended(connect_timeout + START_UP))
 
 
@@ -52,12 +49,12 @@ def ready(workers: int = 1) -> None:
 
 
 def draining(reason: str, limit: float) -> None:
-    """The end has begun; `limit`: seconds after which the process ends itself."""
+    """The drain has begun; `limit`: seconds after which the process ends itself."""
     tell("STOPPING=1", f"STATUS=draining: {reason}", _extended(limit))
 
 
 async def keep_alive(look: Callable[[], None] = lambda: None) -> None:
-    """Give signs of life for as long as the event loop runs; `look` is called before each. Ends when cancelled."""
+    """Notify the watchdog for as long as the event loop runs; calls `look` before each. Runs until cancelled."""
     watchdog = watchdog_of(os.environ)
     while watchdog is not None:
         look()
@@ -70,9 +67,9 @@ def _extended(seconds: float) -> str:
 
 
 class SilentWorkers:
-    """Which workers told nothing new in several looks in a row.
+    """Finds workers that did not report in several successive looks.
 
-    Looks are counted, and not seconds: after the whole machine was frozen, no worker is blamed for it.
+    Looks are counted, not seconds: after the whole machine was frozen, no worker is blamed for it.
     """
 
     def __init__(self, looks: int = LOOKS) -> None:
@@ -80,7 +77,7 @@ class SilentWorkers:
         self._seen: dict[int, tuple[float, int]] = {}
 
     def look(self, heard_at: Mapping[int, float]) -> list[int]:
-        """Those that are silent now; `heard_at`: worker -> when it last told something."""
+        """The workers that are silent now. `heard_at`: when each worker last reported."""
         before = self._seen
         self._seen = {
             worker: (at, before[worker][1] + 1 if before.get(worker, (None, 0))[0] == at else 0)

@@ -53,14 +53,14 @@ _log = logging.getLogger("rocketapp.run")
 
 
 class _Limit(NamedTuple):
-    """The process ends after `seconds`, unless it ends before."""
+    """The process ends itself after `seconds`."""
 
     seconds: float
     may_extend: bool = False
 
 
 class ProcessStop:
-    """Whether to drain (`requested`) and whether to stop draining (`cut`)."""
+    """How a process stops: `requested` is set to drain, `cut` to end the drain at once."""
 
     def __init__(
         self,
@@ -114,23 +114,21 @@ class ProcessStop:
             signal.setitimer(signal.ITIMER_VIRTUAL, TICK_INTERVAL, TICK_INTERVAL)
 
     def tell(self) -> None:
-        """From now on there is something to drain, so that the log says when and why that begins."""
+        """From now on a drain is logged, with its reason."""
         self._is_told = True
 
     def request(self, reason: str) -> None:
-        """Drain, for another reason than a signal. From any thread: like a signal, it ends a process whose loop is
-        blocked.
-        """
+        """Drain for another reason than a signal, from any thread. Ends the process even when its loop is blocked."""
         if not self.requested.is_set():
             self._news.put(_Limit(self.drain_timeout + GRACE))
             self._on_loop(self._drain, reason)
 
     def allow(self, seconds: float) -> None:
-        """What comes now (a broker that closes its files) has a time of its own."""
+        """What follows (a broker that closes its files) has this many seconds of its own."""
         self._news.put(_Limit(seconds + GRACE, may_extend=True))
 
     def finished(self) -> None:
-        """The loop came to its end by itself and is closed; signals mean nothing any more."""
+        """The loop has ended by itself and is closed: ignore signals from now on."""
         if self._loop is not None:
             if signal.getsignal(_TICK) == self._give_way:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
