@@ -1,7 +1,7 @@
-"""A type that a handler asks for -> how a body becomes one; and the codecs that are built in, JSON and MessagePack.
+"""Decoders for the types that handlers ask for, and the built-in codecs: JSON and MessagePack.
 
-Only types that a body can become are accepted, and they are looked through at registration: a field that JSON cannot
-fill would turn every message into a dead letter.
+Only types that a body can become are accepted, checked at registration: a field that JSON cannot fill would turn every
+message into a dead letter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Choice = TypeByTag | TypeByProperty
 
 
 def choice_in(kind: Any) -> Choice | None:
-    """What `Annotated[..., TypeByTag(...)]` says; None for every other annotation."""
+    """The TypeByTag or TypeByProperty in `Annotated[...]`; None for every other annotation."""
     if typing.get_origin(kind) is not typing.Annotated:
         return None
     return next((said for said in kind.__metadata__ if isinstance(said, Choice)), None)
@@ -50,7 +50,7 @@ def is_union(kind: Any) -> bool:
 
 
 def class_of(kind: Any) -> Any:
-    """What the payload of a type is, if it is one of a class: `Page` of `Page[int] | None`."""
+    """The class of a payload type: `Page` for `Page[int] | None`."""
     one = without_none(kind)
     return typing.get_origin(one) or one
 
@@ -81,7 +81,7 @@ def decoder_of(kind: Any) -> Decode | None:
 
 
 def msgspec_decoder(kind: Any, decoder: Callable[..., Any]) -> Decode | None:
-    """The same for one of msgspec's formats: `decoder` is its Decoder class."""
+    """A decoder for one of msgspec's formats: `decoder` is its Decoder class. None if `kind` is not a payload type."""
     if not _is_payload(kind):
         return None
     import msgspec.inspect  # slow, and only typed payloads need it
@@ -98,7 +98,7 @@ def msgspec_decoder(kind: Any, decoder: Callable[..., Any]) -> Decode | None:
 
 
 def convert_other(members: Any, kind: Any) -> Any:
-    """A payload from plain values. Raises ValidationError, of msgspec or of pydantic."""
+    """A payload from plain values. Raises ValidationError of msgspec or pydantic."""
     if isinstance(kind, type) and is_pydantic(kind):
         return kind.model_validate(members)  # type: ignore[attr-defined]
     return msgspec.convert(members, kind, dec_hook=_decode_other)
@@ -127,7 +127,7 @@ def _is_payload(kind: Any) -> bool:
 
 
 def _unfit_parts(node: Any, seen: set[int]) -> Iterator[Any]:
-    """Every class inside a type that msgspec does not know and pydantic does not either."""
+    """Every class inside a type that neither msgspec nor pydantic knows."""
     from msgspec.inspect import CustomType
 
     if id(node) in seen:
@@ -145,7 +145,7 @@ def _unfit_parts(node: Any, seen: set[int]) -> Iterator[Any]:
 
 
 def _decode_other(kind: type[Any], value: Any) -> Any:
-    """What msgspec asks for types of others: after `_unfit_parts` only pydantic's are left."""
+    """msgspec's hook for unknown types: after `_unfit_parts` these are pydantic's."""
     return kind.model_validate(value)
 
 
@@ -169,7 +169,7 @@ _CHARSET = re.compile(r"""(?i);\s*charset\s*=\s*["']?([\w.:-]+)""")
 
 
 def canonical(content_type: str) -> str:
-    """`application/json` for `Application/JSON; charset=utf-8` and `application/cloudevents+json`."""
+    """Normalise: `application/json` for `Application/JSON; charset=utf-8` and `application/cloudevents+json`."""
     name = content_type.partition(";")[0].strip().lower()
     return JSON if name.endswith("+json") else ALIASES.get(name, name)
 
@@ -198,14 +198,14 @@ def _plain(value: Any) -> Any:
 
 
 class BuiltIn(NamedTuple):
-    """A codec of ours."""
+    """A built-in codec."""
 
     content_type: str
     decoder: Callable[[Any], Decode | None]
     encode: Callable[[Any], bytes]
 
     def claims(self, kind: type[Any]) -> bool:
-        """No class: JSON is what bodies are without a content type."""
+        """Never: JSON is the default for bodies without a content type."""
         return False
 
 

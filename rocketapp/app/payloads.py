@@ -42,7 +42,7 @@ Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 class Versions:
-    """The upcasters of one type."""
+    """The upcasters of one payload type."""
 
     def __init__(self, kind: Any) -> None:
         self._kind = kind
@@ -50,7 +50,7 @@ class Versions:
 
     @property
     def present(self) -> int:
-        """The version of the type itself: one above the last upcaster."""
+        """The current version of the type: one above its last upcaster."""
         return max(self._steps, default=0) + 1
 
     def add(self, version: int, upcast: Upcaster, place: str) -> None:
@@ -100,7 +100,7 @@ MARK = CONTENT_TYPE.encode()
 
 
 class Encoded(Protocol):
-    """What a payload is read from: a received message, or a record of a published one."""
+    """Something with a body that can be decoded: a received message, or a record of a published one."""
 
     @property
     def body(self) -> bytes: ...

@@ -1,4 +1,4 @@
-"""Where in the user's code something was written: `file:line`, for every message about it."""
+"""Where user code was written, as `file:line`, for messages about it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def place_of_call() -> str:
 
 
 def plain_function(function: Callable[..., Any]) -> Any:
-    """The function with code behind partials, methods, callable objects and decorators that tell."""
+    """The function behind partials, methods, callable objects and decorators with `__wrapped__`."""
     for _ in range(100):
         if isinstance(function, functools.partial):
             function = function.func

@@ -1,4 +1,4 @@
-"""What RocketApp and Router have alike: `subscribe`, `publishes`, `poll`, `transaction` and `include`."""
+"""The decorators that RocketApp and Router share: `subscribe`, `publishes`, `poll`, `transaction`; and `include`."""
 
 from __future__ import annotations
 
@@ -84,17 +84,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Subscribing(ABC):
-    """Where handlers and transactions are declared.
+    """The base of RocketApp and Router: declares handlers and transactions.
 
-    _scope: what subscriptions that leave an option out take it from, and what is put around the handlers.
-    _publications: what the handlers publish.
+    _scope: options that its subscriptions inherit, and what is put around its handlers.
+    _publications: what its handlers publish.
     """
 
     _scope: Scope
     _publications: Publications
 
     def _declare(self, function: str, topic: str | Topic[Any], given: dict[str, Any]) -> Callable[[F], F]:
-        """The decorator that `subscribe` or `poll` returns, for what the user gave it, some frames above."""
+        """The decorator that `subscribe` or `poll` returns. `given`: the keywords of the user's call."""
         is_polled = function == "poll"
         name, kind = (topic.name, topic.kind) if isinstance(topic, Topic) else (topic, None)
         frame = calling_frame(sys._getframe())
@@ -120,11 +120,11 @@ class Subscribing(ABC):
 
     @abstractmethod
     def _take(self, declaration: Declaration) -> None:
-        """Accept one declaration, or raise SetupError."""
+        """Accept a declaration, or raise SetupError."""
 
     @abstractmethod
     def _take_transaction(self, transaction: Transaction[Any], prefix: str) -> None:
-        """Accept one, whose topic, if it is a str, has this prefix here; or raise SetupError."""
+        """Accept a transaction, or raise SetupError. `prefix`: for a topic that is a str."""
 
     def poll(self, topic: str | Topic[Any], *, every: float, **options: Unpack[PollOptions]) -> Callable[[F], F]:
         """Have a function called for each queue of a topic at its times: it pulls what it wants.
@@ -302,7 +302,7 @@ class Subscribing(ABC):
         """Raise SetupError when it is too late."""
 
     def _is_within(self, router: Router) -> bool:
-        """Whether this is the router, or included in it."""
+        """Whether this is `router`, or is included in it."""
         return False
 
 

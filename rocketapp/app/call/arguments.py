@@ -1,13 +1,11 @@
-"""What a handler asks for, read from its annotations once, at registration; and what gives it that, per message.
+"""Reads the signature of a handler at registration, and fills its arguments per message.
 
-Every parameter without a default is filled by the framework or refused with the line
-of the function and the mend. One with a default is left alone, unless the default marks
-a provider of the user's container, or the annotation is `Message`, `Context` or
-`Publisher`.
+Every parameter without a default is filled by the framework, or refused with the line of the function and the fix. One
+with a default is left alone, unless the default marks a provider of the user's container, or the annotation is
+`Message`, `Context` or `Publisher`.
 
-Nothing is inspected per message: the shape of the function is known at start, and for
-each shape there is one closure. For a plain `(message)` handler the callable is the
-function itself.
+Nothing is inspected per message: the shape of the function is known at start, and for each shape there is one closure.
+For a plain `(message)` handler the callable is the function itself.
 """
 
 from __future__ import annotations
@@ -66,8 +64,8 @@ _Provide = Callable[[], Any]
 class Argument:
     """One parameter that the framework fills.
 
-    getter: `Payloads.getter` of the payload's type; asked at start, when all codecs and upcasters are there.
-    type: of the payload.
+    getter: `Payloads.getter` for the payload's type; called at start, when all codecs and upcasters are known.
+    type: the type of the payload.
     """
 
     name: str
@@ -79,12 +77,12 @@ class Argument:
     provide: _Provide | None = None
 
     def part(self, get: Get) -> Part:
-        """The argument, and what gives it per message."""
+        """This argument with the function that gives its value per message."""
         return Part(self.name if self.by_name else None, self.kind is Kind.PROVIDER, get)
 
 
 class UnresolvedError(Exception):
-    """An annotation names something that does not exist yet: ask again at start."""
+    """An annotation names something that is not defined yet: read the signature again at start."""
 
 
 def read_signature(
@@ -96,10 +94,9 @@ def read_signature(
     names: Mapping[str, Any],
     is_last: bool = True,
 ) -> tuple[Argument, ...]:
-    """What fills each parameter, in order.
+    """What fills each parameter, in order. `names`: local names at the declaration, for annotations that are strings.
 
-    `names` are the local names at the declaration, for string annotations. Raises SetupError; for an annotation that
-    may be resolvable later UnresolvedError, unless it `is_last`: not read again.
+    Raises SetupError; UnresolvedError for an annotation that may be defined later, unless `is_last`.
     """
     reader = _Reader(function, place, batch, providers, names)
     arguments = reader.arguments(is_last)
@@ -111,7 +108,7 @@ def read_signature(
 def read_lifecycle_signature(
     function: Callable[..., Any], what: str, app_class: type[Any], place: str, providers: Providers, *, is_last: bool
 ) -> tuple[Argument, ...]:
-    """The same for a function that runs at start or stop, where no message is: it may ask for the app, too.
+    """As `read_signature`, for a function that runs at start or stop: there is no message, and it may ask for the app.
 
     what: such as `an on_startup function`.
     """
@@ -120,7 +117,7 @@ def read_lifecycle_signature(
 
 @dataclass
 class _Reader:
-    """Reads one signature: the facts that each parameter's reading needs.
+    """Reads the parameters of one function.
 
     _sole: what a sole parameter without an annotation gets.
     """
@@ -144,7 +141,7 @@ class _Reader:
         self._globals = getattr(plain_function(self._function), "__globals__", {})
 
     def arguments(self, is_last: bool) -> tuple[Argument, ...]:
-        """What fills the parameters, in their order; those that are left alone are not among them."""
+        """What fills the parameters, in order; parameters that are left alone are missing."""
         try:
             return self._arguments()
         except UnresolvedError as error:
@@ -187,7 +184,7 @@ class _Reader:
         return self._annotated(parameter, without_metadata(annotation))
 
     def _in_spite_of_default(self, parameter: inspect.Parameter) -> Argument | None:
-        """Only we have a Message, a Context and a Publisher: a default is for calls from elsewhere."""
+        """Fill a parameter with a default only if it is a Message, Context or Publisher: theirs is for direct calls."""
         annotation = parameter.annotation
         if isinstance(annotation, str) and not any(kind.__name__ in annotation for kind in _OURS):
             return None  # it may name what is there for type checkers alone
@@ -199,7 +196,7 @@ class _Reader:
         return None
 
     def refuse_nothing_filled(self, arguments: tuple[Argument, ...]) -> None:
-        """Defaults and `*args` alone: it would be called with nothing, where its author surely expects the message."""
+        """Refuse a function with only defaults and `*args`: its author surely expects the message."""
         if self.parameters and not arguments:
             names = " and ".join(f"{_STARS.get(one.kind, '')}{one.name}" for one in self.parameters)
             self._refuse(
@@ -207,6 +204,7 @@ class _Reader:
             )
 
     def refuse_doubles(self, arguments: tuple[Argument, ...]) -> None:
+        """Refuse two parameters that would get the same object."""
         for kind in (Kind.MESSAGE, Kind.PAYLOAD, Kind.CONTEXT, Kind.PUBLISHER, Kind.PULL):
             same = [argument.name for argument in arguments if argument.kind is kind]
             if len(same) > 1:
@@ -287,7 +285,7 @@ class _Reader:
 
 @dataclass
 class _LifecycleReader(_Reader):
-    """Reads that of a function that runs at start or stop."""
+    """Reads the parameters of a function that runs at start or stop."""
 
     what: str
     app_class: type[Any]
@@ -315,7 +313,7 @@ class _LifecycleReader(_Reader):
         return Argument(parameter.name, Kind.PROVIDER, provide=provide)
 
     def _in_spite_of_default(self, parameter: inspect.Parameter) -> None:
-        """A default is kept."""
+        """Defaults are kept."""
 
 
 def _must_be_filled(parameter: inspect.Parameter) -> bool:
@@ -323,12 +321,12 @@ def _must_be_filled(parameter: inspect.Parameter) -> bool:
 
 
 def _marker_in(value: Any) -> Any:
-    """The value when it is one of dependency_injector's markers (`Provide[...]`), else None."""
+    """The value if it is a marker of dependency_injector (`Provide[...]`), else None."""
     return value if getattr(type(value), "__IS_MARKER__", False) is True else None
 
 
 class Decoded(list[Any]):
-    """The messages of a batch that could be decoded, and their payloads in the same order."""
+    """The messages of a batch that could be decoded, with their payloads in the same order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -336,7 +334,7 @@ class Decoded(list[Any]):
 
 
 def _sift(messages: list[Any], decode: Get) -> tuple[Decoded, Outcomes]:
-    """`decode` takes a message and returns its payload or raises DeadLetter."""
+    """Decode a batch. `decode` takes a message and returns its payload or raises DeadLetter."""
     good, bad = Decoded(), Outcomes()
     payloads = good.payloads
     for message in messages:
@@ -353,9 +351,10 @@ def _sift(messages: list[Any], decode: Get) -> tuple[Decoded, Outcomes]:
 def inner_layers(
     arguments: tuple[Argument, ...], subscription: Subscription, publishing: Publishing, decisions: Decisions | None
 ) -> list[Layer]:
-    """What fills the arguments of the function, and ends a call that takes too long. `publishing`: the running app's.
+    """The innermost layers: fill the arguments, and end a call that exceeds its timeout.
 
-    decisions: where its contexts note down what it says of commits; None for a handler whose returning commits.
+    `publishing`: the running app's.
+    decisions: receives what `Context.commit` and `rollback` decide; None for a handler that commits by returning.
     """
 
     def bind(function: Call) -> Call:
@@ -372,7 +371,7 @@ def inner_layers(
 
 
 def timed(function: Call, seconds: float) -> Call:
-    """The function, cancelled after this time: nothing of what stands around it is cut."""
+    """The function with a timeout in seconds. Only the function itself is cancelled, not the layers around it."""
 
     async def within_time(*positional: Any, **named: Any) -> Any:
         async with asyncio.timeout(seconds):
@@ -388,7 +387,7 @@ def _filled(
     publishing: Publishing,
     decisions: Decisions | None,
 ) -> Call:
-    """Takes a message, or with `batch=` a list of them, and calls the function with its arguments."""
+    """A callable that takes a message (a list with `batch=`) and calls the function with its arguments."""
     payload = next((argument for argument in arguments if argument.kind is Kind.PAYLOAD), None)
     if len(arguments) == 1 and not arguments[0].by_name:  # of most handlers
         if arguments[0].kind is Kind.MESSAGE:
@@ -406,14 +405,14 @@ def _filled(
 
 
 def undecodable(subscription: Subscription, argument: Argument, error: Exception) -> DeadLetter:
-    """Trying again cannot help: to the dead letters, with everything needed to see why."""
+    """The dead letter for a message that cannot be decoded, with everything needed to see why."""
     return DeadLetter(
         f"{subscription.handler_name}: the body cannot be read as {argument.type_name}: {problem_of(error)}"
     )
 
 
 def _call_of(function: Call, parts: list[Part], is_async: bool) -> Call:
-    """One closure for each shape; the common ones without a loop over arguments."""
+    """One closure for each shape of signature; the common shapes without a loop over arguments."""
     if not parts:
         return lambda _message: function()
     if any(part.is_provided for part in parts):
@@ -431,7 +430,7 @@ def _call_of(function: Call, parts: list[Part], is_async: bool) -> Call:
 
 
 def _getter(argument: Argument, subscription: Subscription, publishing: Publishing, decisions: Decisions | None) -> Get:
-    """Message -> the value of one argument."""
+    """A function from a message to the value of one argument."""
     if argument.kind is Kind.MESSAGE:
         return lambda message: message
     if argument.kind is Kind.CONTEXT:

@@ -1,8 +1,8 @@
-"""What stands around a handler: layers in one order, folded into one callable once, at start.
+"""The layers around a handler, in one fixed order, folded into one callable at start.
 
-Everything that stands there names its layer. Of several in one layer those of plugins are outside, with the last
-registered first; then come those of the app and of each router, the first declared outermost. What nobody declared is
-not there. Around a polled handler stand the wrappers that say so, and nothing else.
+Each wrapper names its layer. Within a layer, wrappers of plugins are outermost, the last registered first; then come
+those of the app and of each router, the first declared outermost. Around a polled handler stand only the wrappers that
+ask for it.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ Exceptions are mapped outside of the transaction, so that they roll it back.
 
 
 class Layer(NamedTuple):
-    """One of the things that stand around a handler.
+    """One wrapper around a handler.
 
-    name: where: one of ORDER.
-    of: what stands there, for people: a plugin, a middleware, a topic.
-    build: makes of the next callable the one in front of it.
-    plugin: whose it is; empty for what is the app's own.
-    write: of a transaction: writes a message that is sent when it is committed, into its outbox.
+    name: its layer, one of ORDER.
+    of: what it belongs to, for people: a plugin, a middleware, a topic.
+    build: takes the next callable and returns the one in front of it.
+    plugin: the plugin's name; empty for the app's own.
+    write: for a transaction: writes a message into its outbox, to be sent after the commit.
     """
 
     name: str
@@ -71,14 +71,14 @@ class Layer(NamedTuple):
 
 
 def in_order(layers: Iterable[Layer]) -> list[Layer]:
-    """Outermost first. Within one layer they stay as they were found."""
+    """Sort outermost first. Within one layer the given order stays."""
     return sorted(layers, key=lambda layer: ORDER.index(layer.name))
 
 
 def fold(function: Call, layers: Sequence[Layer], owners: dict[CodeType, str]) -> Call:
-    """The callable that a consumer calls per message. Raises PluginError for what a plugin's wrapper cannot build.
+    """The callable that a consumer calls per message. Raises PluginError for a plugin's wrapper that fails to build.
 
-    `layers`: outermost first. `owners`: is told which code is whose, for errors.
+    `layers`: outermost first. `owners`: filled with which code belongs to whom, for errors.
     """
     call = function
     for layer in reversed(layers):
@@ -95,7 +95,7 @@ def _own(call: Call, plugin: str, owners: dict[CodeType, str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Wrapping:
-    """A function of the user's that stands around handlers: a middleware, or what maps exceptions of one class."""
+    """A function of the user around handlers: a middleware or an exception handler."""
 
     function: Callable[..., Any]
     place: str
@@ -111,10 +111,10 @@ class Wrapping:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What one handler says of itself, or a router or an app for its handlers. It grows until the app starts.
+    """The options of a handler, a router or an app. It grows until the app starts.
 
     what: `handler`, `Router` or `RocketApp`.
-    options: for handlers that do not say otherwise; what is absent is inherited, at last from settings.
+    options: for handlers that do not set their own; what is absent is inherited, at last from settings.
     """
 
     what: str
@@ -143,7 +143,7 @@ class Scope:
 
 
 def around_layers(scopes: Sequence[Scope], subscription: Subscription) -> list[Layer]:
-    """`scopes`: innermost first. Raises SetupError for what cannot stand in front of this handler."""
+    """The layers of middlewares and exception handlers. `scopes`: innermost first. Raises SetupError."""
     found = list[Layer]()
     for scope in reversed(scopes):
         if scope.exception_handlers:
@@ -164,7 +164,7 @@ def around_layers(scopes: Sequence[Scope], subscription: Subscription) -> list[L
 
 
 def _of_its_kind(middlewares: Sequence[Wrapping], subscription: Subscription) -> list[Wrapping]:
-    """Those that serve this handler. Raises SetupError when none of several does: it would run without."""
+    """The middlewares for this kind of handler. Raises SetupError when there are some, but none of its kind."""
     found = [one for one in middlewares if one.is_async == subscription.is_async]
     if middlewares and not found:
         own, other, mend = ("async", "sync", "def") if middlewares[0].is_async else ("sync", "async", "async def")
@@ -179,8 +179,7 @@ def _of_its_kind(middlewares: Sequence[Wrapping], subscription: Subscription) ->
 def _behind(middleware: Callable[..., Any], call: Call, *, is_async: bool) -> Call:
     """The middleware in front of the next callable.
 
-    When it returns None the outcome stays what the next one said: a forgotten `return` must not make a message done
-    whose handler returned Retry.
+    When it returns None, the result of the next callable counts: a forgotten `return` must not turn a Retry into done.
     """
 
     async def one_async(message: Any) -> Any:
@@ -209,7 +208,7 @@ def _behind(middleware: Callable[..., Any], call: Call, *, is_async: bool) -> Ca
 
 
 def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscription: Subscription) -> Call:
-    """The handler of the nearest class decides; outcomes that are raised pass."""
+    """Maps exceptions by the exception handler of the nearest class. Outcomes that are raised pass."""
     single = subscription.batch is None
 
     async def one_async(message: Any) -> Any:
@@ -235,16 +234,16 @@ def _mapped(call: Call, handlers: Mapping[type[Exception], Wrapping], subscripti
 
 
 def _nearest(handlers: Mapping[type[Exception], Wrapping], error: Exception) -> Wrapping | None:
-    """None for an outcome: it says itself what follows."""
+    """The exception handler of the nearest class; None if there is none, or for an outcome."""
     kinds = () if isinstance(error, Outcome) else type(error).__mro__
     return next((handlers[kind] for kind in kinds if kind in handlers), None)
 
 
 def _because(outcome: Any, error: Exception, handler: Wrapping, *, single: bool) -> Any:
-    """A dead letter and a retry carry the exception as their reason, unless they have one.
+    """Add the exception as the reason to a dead letter or a retry that has none.
 
-    Raises TypeError for what is not an outcome: the message has failed, and something else must not make it done. Of a
-    batch the engine judges it.
+    Raises TypeError for anything but an outcome: the message has failed, and must not become done by mistake. For a
+    batch the engine checks that.
     """
     if single and outcome is not None and not is_outcome(outcome):
         problem = f"returned {outcome!r}: return Retry, Skip, DeadLetter or Pause, or None for done"
@@ -255,7 +254,7 @@ def _because(outcome: Any, error: Exception, handler: Wrapping, *, single: bool)
 
 
 def _wrapping(function: Any, names: tuple[str, str], what: str, place: str) -> Wrapping:
-    """Raises SetupError unless it is a function of these two."""
+    """Check that this is a function of two arguments. Raises SetupError."""
     if callable(function):
         place = place_of_function(function, place)
     if (problem := function_problem(function, *names)) is not None:
@@ -266,9 +265,9 @@ def _wrapping(function: Any, names: tuple[str, str], what: str, place: str) -> W
 def plugin_layers(
     subscription: Subscription, plugins: Plugins, owners: dict[CodeType, str] | None, stats: HandlerStats
 ) -> list[Layer]:
-    """What plugins put around one handler, and its filters. Raises PluginError for an answer that cannot stand there.
+    """The wrappers and filters of plugins around one handler. Raises PluginError for an invalid answer of a plugin.
 
-    `owners`: is told whose filter is which code. `stats`: counts what filters refuse.
+    `owners`: filled with which code belongs to which plugin. `stats`: counts the messages that filters refuse.
     """
     found, by_message = list[Layer](), kind_of(subscription).by_message
     for answer in reversed(plugins.ask("handler_wrapper", subscription=subscription)):
@@ -316,7 +315,7 @@ def _builder(wrapper: Wrapper, answer: HookResult, subscription: Subscription) -
 
 
 def _filtered(call: Call, predicates: Sequence[Predicate], subscription: Subscription, stats: HandlerStats) -> Call:
-    """Refused messages are done, and counted. A batch keeps what every predicate wants."""
+    """Messages that a predicate refuses are done, and counted. A batch keeps what every predicate accepts."""
     wanted = _all_of(predicates)
     counting = threading.Lock()
 
@@ -355,10 +354,10 @@ _OTHERS: ContextVar[Outcomes] = ContextVar("rocketapp.others")
 
 
 def sifted(call: Call, sift: Sift, subscription: Subscription) -> Call:
-    """A callable for all messages of a batch, made of one for those that `sift` lets through.
+    """Call `call` with only the part of a batch that `sift` lets through.
 
-    What is known of the others is noted for `beside_others`, which stands further outside: what is between the two sees
-    an exception of the handler as if the others were not there.
+    The outcomes of the other messages are kept for `beside_others`, which is a layer further outside: layers between
+    the two see an exception of the handler as if the other messages did not exist.
     """
 
     async def many_async(messages: list[Any]) -> Any:
@@ -375,7 +374,7 @@ def sifted(call: Call, sift: Sift, subscription: Subscription) -> Call:
 
 
 def beside_others(call: Call, subscription: Subscription) -> Call:
-    """What `call` says of a batch, with the outcomes in it that `sifted` has noted."""
+    """The result of `call` for a batch, plus the outcomes that `sifted` has kept."""
 
     async def many_async(messages: list[Any]) -> Any:
         others = Outcomes()
@@ -407,12 +406,15 @@ def beside_others(call: Call, subscription: Subscription) -> Call:
 
 
 def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
-    """The outcome that an exception comes to."""
+    """The outcome that follows from an exception."""
     return error if isinstance(error, Outcome) else outcome_of(error, subscription, raised=True) or Skip(error)
 
 
 def _of_all(said: Any, messages: list[Any], others: Outcomes, subscription: Subscription) -> Any:
-    """The outcome of the whole batch. `said`: of those that went on; what is known of the others holds."""
+    """The outcome of the whole batch.
+
+    `said`: the result for the messages that went on; kept outcomes take precedence.
+    """
     if not others or is_unawaited(said):
         return said
     single = None

@@ -1,4 +1,4 @@
-"""What a handler may know beside its message, `Context`, and what a polled handler pulls its messages with, `Pull`.
+"""`Context`, what a handler may know beside its message, and `Pull`, by which a polled handler gets its messages.
 
 Made per call, and only for handlers that ask for it.
 """
@@ -119,7 +119,7 @@ class Context(Publisher):
 
 
 class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
-    """Puts the message's fields beside those of the call, where the formatters find them."""
+    """Adds the message's fields to those of the log call, where the formatters find them."""
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         own = dict(kwargs.get("extra") or {})
@@ -129,7 +129,7 @@ class _MessageLogger(logging.LoggerAdapter[logging.Logger]):
 
 
 def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable[[Any], Publishing]:
-    """Message (or a list of them) -> what publishes in its handler, specialised once for a subscription."""
+    """A function from a message, or a list of them, to what publishes in its handler; made once per subscription."""
     own, is_single = publishing.to(subscription.cluster), subscription.batch is None and subscription.every is None
     return own.following if is_single else lambda _messages: own
 
@@ -137,9 +137,9 @@ def publisher_of(subscription: Subscription, publishing: Publishing) -> Callable
 def context_of(
     subscription: Subscription, publishing: Publishing, decisions: Decisions | None
 ) -> Callable[[Any], Context]:
-    """Message (or a list of them) -> Context, specialised once for a subscription. `publishing`: the running app's.
+    """A function from a message, or a list of them, to its Context; made once per subscription.
 
-    `decisions`: of a handler that commits by hand.
+    `publishing`: the running app's. `decisions`: for a handler that commits by hand.
     """
     timeout, is_batch = subscription.timeout, subscription.batch is not None
     group, handler = subscription.group, subscription.handler_name

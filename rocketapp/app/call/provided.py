@@ -1,10 +1,10 @@
-"""Arguments that a container, a plugin or the settings provide, and what tests replace in a container.
+"""Arguments that a container, a plugin or the settings provide, and the overrides of tests.
 
-A provider that gives a generator, such as a Factory of a generator function, has the scope of one attempt: it is
-opened before the handler and closed after it. A handler that fails or is cancelled throws its exception into the
-generator, as into a context manager; the generator can change the exception, but not turn it into success.
+A provider that returns a generator, such as a Factory of a generator function, has the scope of one attempt: opened
+before the handler, closed after it. A handler that fails or is cancelled throws its exception into the generator, as
+into a context manager; the generator can change the exception, but not turn it into success.
 
-dependency_injector takes long to import: functions here do it, for apps that have a container.
+dependency_injector is slow to import: functions here do it, for apps that have a container.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Get = Callable[[Any], Any]
 class Part(NamedTuple):
     """How one argument of a handler is filled.
 
-    name: for an argument that is given by name.
+    name: for a keyword argument.
     """
 
     name: str | None
@@ -38,7 +38,10 @@ class Part(NamedTuple):
 
 
 def async_call(function: Callable[..., Any], parts: Sequence[Part]) -> Callable[[Any], Any]:
-    """A provider of the container may be asynchronous or a generator; whether it is shows when it is asked."""
+    """Calls an async handler with provided arguments.
+
+    A provider may be async or a generator, which shows when it is called.
+    """
 
     async def call(message: Any) -> Any:
         positional: list[Any] = []
@@ -70,7 +73,7 @@ def async_call(function: Callable[..., Any], parts: Sequence[Part]) -> Callable[
 
 
 def sync_call(function: Callable[..., Any], parts: Sequence[Part]) -> Callable[[Any], Any]:
-    """The same for a handler in a thread."""
+    """Calls a sync handler, in its thread, with provided arguments."""
 
     def call(message: Any) -> Any:
         positional: list[Any] = []
@@ -99,7 +102,7 @@ def sync_call(function: Callable[..., Any], parts: Sequence[Part]) -> Callable[[
 
 
 def checked(name: str, provide: Callable[[], Any], subscription: Subscription) -> Callable[[], Any]:
-    """What to call for the value. Raises SetupError for what this handler cannot have."""
+    """The provider, after the check whether this handler can have the argument. Raises SetupError when it cannot."""
     if isinstance(provide, CheckedArgument):
         problem = provide.problem(subscription)
         if problem is not None:
@@ -116,9 +119,9 @@ def getter(
     place: str,
     loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> Get:
-    """Message -> what the provider gives. Raises SetupError for one that a function in a thread cannot have.
+    """A function from a message to the provided value. Raises SetupError for a provider that a thread cannot call.
 
-    loop: that of the running app. An asynchronous provider is asked there for a function in a thread.
+    loop: of the running app: there an async provider is called for a function in a thread.
     """
     if is_scoped(provide):
         # Python 3.11 takes a generator for a coroutine, and the container would make a Future of whatever overrides it.
@@ -143,7 +146,7 @@ def getter(
 
 
 def is_scoped(provider: Any) -> bool:
-    """Whether a provider of a container gives a generator. That of a Resource is opened with the app instead."""
+    """Whether a provider of a container returns a generator. A Resource is opened with the app instead."""
     made_by = getattr(provider, "provides", None)
     is_generator = inspect.isgeneratorfunction(made_by) or inspect.isasyncgenfunction(made_by)
     return is_generator and not _is_resource(provider)
@@ -154,7 +157,7 @@ def _is_resource(provider: Any) -> bool:
 
 
 def _needs_loop(provide: Any) -> bool:
-    """Whether asking the provider, or one that it depends on, needs a running loop."""
+    """Whether calling the provider, or one that it depends on, needs a running loop."""
     traverse = getattr(provide, "traverse", None)
     return traverse is not None and any(_is_asynchronous(one) for one in (provide, *traverse()))
 
@@ -188,7 +191,7 @@ def _context_of(value: Any) -> Any:
 
 
 class Providers:
-    """Where handlers' arguments come from, beside the message: the app's own settings, its container, its plugins."""
+    """Where arguments beside the message come from: the app's own settings, its container, its plugins."""
 
     def __init__(
         self,
@@ -198,15 +201,17 @@ class Providers:
         plugins: Callable[[], Plugins],
         payloads: Payloads,
     ) -> None:
-        """`container`: None when the app has none. `options`: the class of its own table of settings, whose values
-        `values` gives while it runs. `plugins`: asked at each look. `payloads`: what bodies become.
+        """`container`: None when the app has none. `options`: the class of the app's own settings table; `values` gives
+        it.
+
+        `plugins`: called at each look-up. `payloads`: decodes bodies.
         """
         self.payloads: Payloads = payloads
         self._container, self._options, self._values, self._plugins = container, options, values, plugins
 
     @classmethod
     def none(cls, payloads: Payloads) -> Providers:
-        """Of a function that gets the message or its payload, and nothing else."""
+        """For a function that gets the message or its payload, and nothing else."""
         return cls(None, None, lambda kind: None, Plugins, payloads)
 
     @property
@@ -214,7 +219,7 @@ class Providers:
         return self._container is not None
 
     def marked(self, marker: Any) -> Callable[[], Any]:
-        """`Provide["db"]`, `Provide[Shop.db]`: what to call for the value; for `Provider[...]` the provider itself.
+        """The provider for `Provide["db"]` or `Provide[Shop.db]`; for `Provider[...]` the provider object itself.
 
         Raises LookupError with the reason.
         """
@@ -232,7 +237,7 @@ class Providers:
         return (lambda: found) if isinstance(marker, cast(type, Provider)) else found
 
     def of_type(self, kind: Any) -> Callable[[], Any] | None:
-        """What gives the app's own table of settings, or the one provider whose class is exactly this one; or None.
+        """The provider of exactly this class, or the app's own settings table; None without one.
 
         Raises LookupError when there are several.
         """
@@ -256,7 +261,7 @@ class Providers:
         return cast(Callable[[], Any], provider)
 
     def of_plugin(self, kind: Any) -> Callable[[], Any] | None:
-        """What a plugin provides for an annotation that nothing else fills, or None.
+        """The provider of a plugin for an annotation that nothing else fills, or None.
 
         Raises PluginError for an answer that cannot be called, LookupError when several plugins answer.
         """
@@ -268,13 +273,13 @@ class Providers:
 
 
 def _known_in(container: Any) -> str:
-    """The names of the user's own providers, for messages."""
+    """The names of the user's own providers, for error messages."""
     names = [] if container is None else [name for name in container.providers if not name.startswith("__")]
     return ", ".join(sorted(names)) or "none"
 
 
 def _refuse_nested(provider: Any, name: object) -> None:
-    """A generator is opened where a handler asks for it; as an argument of another provider it would stay closed."""
+    """Refuse a generator as an argument of another provider: it would never be opened."""
     nested = next((one for one in provider.traverse() if is_scoped(one)), None)
     if nested is not None:
         raise LookupError(
@@ -284,7 +289,7 @@ def _refuse_nested(provider: Any, name: object) -> None:
 
 
 def instance_of(container: object, place: str) -> Any:
-    """A container class stands for one instance of it. Raises SetupError for anything else."""
+    """The container, or an instance of a container class. Raises SetupError for anything else."""
     from dependency_injector import containers
 
     if isinstance(container, type) and issubclass(container, containers.DeclarativeContainer):
@@ -296,10 +301,9 @@ def instance_of(container: object, place: str) -> Any:
 
 @contextmanager
 def overridden(container: Any, overrides: Mapping[str, object], place: str) -> Iterator[None]:
-    """Within: each named provider of the app's container gives this value, or what this provider gives.
+    """Context manager in which providers of the app's container give these values, or what these providers give.
 
-    container: None when the app has none. place: that of the app.
-    Raises SetupError for a name that the container does not have.
+    container: None when the app has none. place: of the app. Raises SetupError for a name that the container lacks.
     """
     if missing := sorted(overrides.keys() - (set() if container is None else container.providers.keys())):
         problem = f"the app's container has no such provider: it has {_known_in(container)}"

@@ -1,4 +1,4 @@
-"""What becomes of what a handler returns: it is published, it answers a request, or a rollback stands in its place."""
+"""What happens to a handler's return value: it is published, answers a request, or gives way to a rollback."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refuse_no_topic(decorator: str, topic: object, place: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """The arguments of one `publishes`, and where it stands."""
+    """The arguments of one `publishes`, and its place in the code."""
 
     topic: str | Topic[Any]
     options: PublishOptions
@@ -49,7 +49,7 @@ class Publication:
         return self.topic.name if isinstance(self.topic, Topic) else self.topic
 
     def check(self) -> None:
-        """Raises SetupError for arguments that no message could have."""
+        """Raises SetupError for arguments that no message can have."""
         refuse_no_topic("publishes", self.topic, self.place)
         if (problem := topic_problem(self.topic_name)) is not None:
             raise SetupError(self.place, f"publishes: {problem}")
@@ -61,21 +61,22 @@ class Publication:
             raise SetupError(self.place, f"publishes: {str(error).removeprefix('publishes() ')}") from None
 
     def bodies(self, value: Any) -> list[Any]:
-        """What is published of a returned value: of a list each item, unless the Topic holds lists."""
+        """The bodies to publish for a returned value: the items of a list, unless the Topic holds lists."""
         is_one = isinstance(self.topic, Topic) and (get_origin(self.topic.kind) or self.topic.kind) is list
         return value if isinstance(value, list) and not is_one else [value]
 
     def within(self, prefix: str) -> Publication:
-        """The same inside a router. A Topic is named in full."""
+        """The same with the prefix of a router. A Topic has its full name already."""
         return self if isinstance(self.topic, Topic) or not prefix else replace(self, topic=prefix + self.topic)
 
 
 def publication_layer(
     publication: Publication, subscription: Subscription, publishing: Publishing, others: Iterable[Layer]
 ) -> Layer:
-    """What publishes: outside of a transaction that stands among the others, or by its outbox.
+    """The layer that publishes: outside of a transaction among the others, or through its outbox.
 
-    Raises SetupError for a transaction without an outbox: the message could be sent and its effect be missing.
+    Raises SetupError for a transaction without an outbox: the message could be sent although its effect was rolled
+    back.
     """
     transactions = [layer for layer in others if layer.name == "database"]
     if not transactions:
@@ -118,9 +119,9 @@ def published(call: Call, publication: Publication, publisher: Callable[[Any], P
 
 
 def _followed(call: Call, follow: Callable[[Any, Any], Any], *, is_async: bool, mark: bytes = b"") -> Call:
-    """`call`; a value that it returns, and that is no outcome, is what `follow(message, value)` makes of it.
+    """`call`, followed by `follow(message, value)` for a returned value that is not an outcome.
 
-    mark: only for messages that have this in their properties; empty is in all of them.
+    mark: only for messages with this in their raw properties; empty: for all.
     """
 
     async def one_async(message: Any) -> Any:
@@ -135,7 +136,7 @@ def _followed(call: Call, follow: Callable[[Any, Any], Any], *, is_async: bool, 
 
 
 def _written(call: Call, publication: Publication, write: Write, subscription: Subscription) -> Call:
-    """The same by an outbox: it is sent when the transaction in which `call` runs is committed."""
+    """Publish through an outbox: the message is sent after the commit of the transaction in which `call` runs."""
     topic, options = publication.topic, publication.options
     properties = options.get("properties") or {}
 
@@ -152,7 +153,7 @@ def _written(call: Call, publication: Publication, write: Write, subscription: S
 
 
 def _told(call: Call, tell: Callable[[Any, Any], Any], *, is_async: bool) -> Call:
-    """`call`, and in the place of what it returns what `tell(message, value)` makes of that."""
+    """`call`, with its result replaced by `tell(message, value)`."""
 
     async def one_async(message: Any) -> Any:
         return tell(message, await call(message))
@@ -165,10 +166,10 @@ def _told(call: Call, tell: Callable[[Any, Any], Any], *, is_async: bool) -> Cal
 
 @dataclass(slots=True)
 class Publications:
-    """Every `publishes` of one app or router, until `subscribe` takes the same function.
+    """The `publishes` declarations of one app or router, until `subscribe` takes the same function.
 
     inside: those of the routers in it.
-    _said: by id, with the function, so that no other one gets its id.
+    _said: by the function's id; keeps the function, so that the id stays its own.
     """
 
     inside: list[Publications] = field(default_factory=list)
@@ -183,13 +184,13 @@ class Publications:
         self._said[id(function)] = function, publication
 
     def of(self, function: Any) -> Publication | None:
-        """What a function that is subscribed now publishes."""
+        """The declaration for a function that is being subscribed, or None."""
         if id(function) in self._said:
             self._taken.add(id(function))
         return self._said.get(id(function), (None, None))[1]
 
     def check(self) -> None:
-        """Raises SetupError for a function that was not subscribed since: what it returns would never be published."""
+        """Raises SetupError for a function that was never subscribed: its result would never be published."""
         for key, (_, publication) in self._said.items():
             if key not in self._taken:
                 mend = "write subscribe directly above it"
@@ -206,7 +207,7 @@ _MARK = b"REPLY_TO_CLIENT\x01"
 
 
 def answers(function: Callable[..., Any]) -> bool:
-    """Whether what it returns is meant for those who ask: it says what that is."""
+    """Whether a function answers requests: it has a return annotation other than None."""
     try:
         said = inspect.signature(plain_function(function)).return_annotation
     except (TypeError, ValueError):
@@ -223,7 +224,7 @@ def answer_layer(subscription: Subscription, publishing: Publishing) -> Layer:
 def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
     """Reply with what `call` returns when its message is a request. None and outcomes do not answer.
 
-    A reply that is lost is logged, and fails nothing: the effect is there, and the one that asked may be gone.
+    A reply that is lost is only logged: the effect is done, and the requester may be gone.
     """
 
     async def reply(message: Any, value: Any) -> None:
@@ -239,7 +240,7 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
 
 @contextmanager
 def _may_be_lost(request: Any) -> Iterator[None]:
-    """Within: a reply that could not be sent, or whose value has no form as a body, is logged and nothing more."""
+    """Context manager: a reply that cannot be sent, or has no form as a body, is logged and fails nothing."""
     try:
         yield
     except Exception as error:
@@ -249,7 +250,7 @@ def _may_be_lost(request: Any) -> Iterator[None]:
 
 
 def decided(call: Call, decisions: Decisions, subscription: Subscription) -> Call:
-    """`call`, which returns the Retry of its rollback as the outcome; an outcome of its own comes first."""
+    """`call`, with the Retry of a `Context.rollback` as its outcome. An outcome of the handler takes precedence."""
     is_batch = subscription.batch is not None
 
     def outcome(item: Any, result: Any) -> Any:

@@ -1,4 +1,4 @@
-"""`app.pause`, `app.resume` and `app.adjust`: what a call may say, and which topics of which groups it means."""
+"""`app.pause`, `app.resume` and `app.adjust`: checks their arguments and finds the topics and groups that they mean."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ DEFAULT_REASON = "paused by the app"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicChange:
-    """One call that changes topics of the app; `kind` is what it was: `pause`, `resume` or `adjust`.
+    """One call of `pause`, `resume` or `adjust`, as `kind` says.
 
-    reason: of a pause. To resume: None lifts all reasons.
+    reason: for pause; in resume None lifts all reasons.
     place: `file:line` of the call.
     """
 
@@ -39,7 +39,10 @@ class TopicChange:
         raise SetupError(self.place, f"app.{self.kind}: {problem}")
 
     def named_in(self, plans: Sequence[ConsumedGroup]) -> list[tuple[int, ConsumedTopic]]:
-        """The topics that it names, each with the index of its group's plan. Raises SetupError for unknown names."""
+        """The topics that the call names, each with the index of its group's plan.
+
+        Raises SetupError for unknown names.
+        """
         found, where = [(at, topic) for at, plan in enumerate(plans) for topic in plan.topics], ""
         names: dict[str, Callable[[int, ConsumedTopic], str]] = {
             "cluster": lambda at, topic: plans[at].cluster,
@@ -98,7 +101,7 @@ _OF_PULLS = NAMES - OF_HANDLERS - _OF_POPS
 
 
 def _limits(one: Subscription) -> set[str]:
-    """The limits that one handler has."""
+    """The names of the limits that one handler has."""
     kind, found = kind_of(one), {"concurrency", "queue_max_bytes"}
     if kind is POPPED:
         found |= _OF_POPS
@@ -111,7 +114,7 @@ def _limits(one: Subscription) -> set[str]:
 
 
 def _limits_of(topic: ConsumedTopic) -> set[str]:
-    """The limits that some handler of a topic has, without those that a plugin decides on itself."""
+    """The names of the limits that any handler of a topic has, without those that a plugin decides itself."""
     found = set[str]().union(*(_limits(handler.subscription) for handler in topic.handlers))
     if (sink := topic.sink) is not None:
         found -= OF_HANDLERS
@@ -146,7 +149,10 @@ class LimitChange(TopicChange):
                 self.refuse(problem if name in OF_HANDLERS else f"{name}={value!r}: {problem}")
 
     def by_group(self, plans: Sequence[ConsumedGroup]) -> dict[int, dict[str, dict[str, Any]]]:
-        """By index of its group's plan, and by topic, what is changed. Raises SetupError for what no topic can have."""
+        """The changed limits by index of the group's plan, then by topic.
+
+        Raises SetupError for a limit that no topic has.
+        """
         named = self.named_in(plans)
         self._check_concurrency(topic for _, topic in named if topic.sink is None)
         limits = {(at, topic.topic): _limits_of(topic) for at, topic in named}
@@ -166,7 +172,7 @@ class LimitChange(TopicChange):
         return found
 
     def _check_concurrency(self, topics: Iterable[ConsumedTopic]) -> None:
-        """Raises SetupError for more calls at once than a handler can have."""
+        """Raises SetupError for more concurrent calls than a handler can have."""
         value = self.values.get("concurrency")
         for one in (handler.subscription for topic in topics for handler in topic.handlers if value is not None):
             if (problem := option_problem("concurrency", value, runs_on_loop=one.is_async)) is not None:

@@ -1,7 +1,7 @@
-"""One handler as an app has it: from the decorator, over Routers, the app and the settings, to the running group.
+"""One handler declaration: from the decorator, through Routers, app and settings, to a complete subscription.
 
-What one declaration can say wrongly is found here, at the decorator, with its line; what a Router or an app says
-wrongly for its handlers, at theirs. Contradictions between declarations are found in `registry`.
+Errors of one declaration are found here, at the decorator, with its line; errors of a Router or an app at theirs.
+Contradictions between declarations are found in `registry`.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _OF_POLLED = frozenset({Kind.PULL, Kind.PUBLISHER, Kind.PROVIDER})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """One handler, from its decorator to the running group: what was written, what it asks for, and what holds.
+    """One handler: what was written, what its function asks for, and its subscription.
 
-    names: local names at the decorator, for string annotations.
+    names: local names at the decorator, for annotations that are strings.
     kind: the payload's type, when the topic is a Topic.
-    options: by the names of SubscribeOptions; what is absent is inherited, at last from settings.
-    scopes: where they are said, and what is put around it: by itself, its routers and its app, innermost first.
-    publication: what becomes of the value that it returns.
-    arguments: what fills the arguments of the function; None: it cannot be known before the start.
-    subscription: complete, when the app has it: with defaults, and from the start on with settings and policies.
+    options: by the names of SubscribeOptions; absent ones are inherited, at last from settings.
+    scopes: the handler's own scope, those of its routers and of the app, innermost first.
+    publication: what happens to the value that it returns.
+    arguments: what fills the arguments of the function; None: not known before the start.
+    subscription: set when it is in an app; complete with settings and policies from the start on.
     """
 
     function: Callable[..., Any]
@@ -92,9 +92,9 @@ class Declaration:
             )
 
     def within(self, scope: Scope, *, prefix: str = "") -> Declaration:
-        """The same inside a Router or an app: what is absent here comes from there.
+        """This declaration inside a Router or an app, which gives it options that it lacks.
 
-        RocketMQ's own topics (`%DLQ%...`) are named by groups and get no prefix, a Topic is named in full.
+        RocketMQ's own topics (`%DLQ%...`) belong to groups and get no prefix; a Topic has its full name already.
         """
         own = (
             self.kind is not None
@@ -112,9 +112,9 @@ class Declaration:
         )
 
     def read(self, providers: Providers, *, at_start: bool = False) -> Declaration:
-        """The same with what fills its arguments. Raises SetupError, with the function's line, for what nothing fills.
+        """This declaration with its function's signature read. Raises SetupError with the function's line.
 
-        An annotation that names something not defined yet is asked for again at the start, and refused then.
+        An annotation that names something not defined yet is read again at the start, and refused then.
         """
         function, place = self.function, self.place_of_function
         if (problem := function_problem(function)) is not None:
@@ -134,11 +134,11 @@ class Declaration:
         return replace(self, arguments=arguments)
 
     def resolved(self, providers: Providers) -> Declaration:
-        """The same with every argument known. Raises SetupError for what is still unknown."""
+        """This declaration with every argument known. Raises SetupError for one that is still unknown."""
         return self if self.arguments is not None else self.read(providers, at_start=True)
 
     def complete(self, group: str, consumer: ConsumerConfig) -> Declaration:
-        """The same with its subscription: settings and defaults stand in for what nobody said.
+        """This declaration with its complete subscription: settings and defaults fill what nobody set.
 
         Raises SetupError for what depends on the completed group and retries.
         """
@@ -180,12 +180,13 @@ class Declaration:
         owners: dict[CodeType, str] | None = None,
         stats: HandlerStats | None = None,
     ) -> list[Layer]:
-        """What stands around the function, outermost first. `resolved` comes first.
+        """The layers around the function, outermost first; call `resolved` first.
 
-        publishing: the running app's. decisions: where a handler that commits by hand says so. owners: is told whose
-        filter is which code. stats: counts what filters refuse.
-
-        Raises SetupError and PluginError for what cannot stand there.
+        publishing: the running app's.
+        decisions: for a handler that commits by hand.
+        owners: filled with which code belongs to which plugin.
+        stats: counts the messages that filters refuse.
+        Raises SetupError and PluginError for wrappers that cannot stand there.
         """
         one, arguments = self.subscription, self.arguments or ()
         found = plugin_layers(one, plugins, owners, stats or HandlerStats())
@@ -199,18 +200,18 @@ class Declaration:
 
     @property
     def answers(self) -> bool:
-        """What its function returns answers requests."""
+        """Whether its return value answers requests."""
         is_called = not self.is_polled and self.options.get("batch") is None
         return is_called and self.publication is None and answers(self.function)
 
     @property
     def is_polled(self) -> bool:
-        """It was declared by `poll`: it is not called with messages, but pulls them."""
+        """Whether it was declared by `poll`: it pulls messages itself."""
         return "every" in self.options
 
     @property
     def is_async(self) -> bool:
-        """It runs on the event loop, and not in a thread."""
+        """Whether it runs on the event loop, not in a thread."""
         return is_async(self.function)
 
     @property
@@ -229,21 +230,21 @@ class Declaration:
         raise SetupError(self.place_of_function, problem)
 
     def said_by(self, name: str) -> str:
-        """Where an option was said: `handler`, or the Router or app that it is inherited from; empty for none."""
+        """Who set an option: `handler`, or the Router or app that it is inherited from; empty for nobody."""
         if name not in self.options:
             return ""
         origin = next(scope for scope in self.scopes if name in scope.options)
         return origin.what if origin is self.scopes[0] else f"{origin.what} at {origin.place}"
 
     def _says(self, name: str) -> bool:
-        """The handler itself, and not a Router or the app for it."""
+        """Whether the handler itself sets this option."""
         return name in self.scopes[0].options
 
     def _from(self, name: str) -> str:
         return "" if self._says(name) or name not in self.options else f" (from the {self.said_by(name)})"
 
     def _contradictions(self) -> Iterator[str]:
-        """Why options cannot stand beside each other. What is only inherited gives way to what the handler says."""
+        """Why its options contradict each other. Inherited options give way to the handler's own."""
         said, by_key = self.options.get, self.options.get("order_by") is not None
         if "batch_wait" in self.options and said("batch") is None:
             yield f"batch_wait={said('batch_wait')!r} means nothing without batch=: add it, or remove batch_wait"
@@ -275,7 +276,7 @@ class Declaration:
             yield "a message that fails is dropped at once: remove the delays of retry="
 
     def _check_arguments(self, arguments: tuple[Argument, ...]) -> None:
-        """Its kind of handler can be given them: the type of its topic, a Context to commit with, a pull or none."""
+        """Check that its kind of handler can have these arguments. Raises SetupError."""
         for argument in arguments:
             if self.kind is not None and argument.kind is Kind.PAYLOAD and argument.type != self.kind:
                 wanted = described(self.kind)
@@ -298,7 +299,7 @@ class Declaration:
 
 
 def _problems(one: Subscription) -> Iterator[str]:
-    """Why it cannot be, by its completed group and retries: some of it is the broker's own business."""
+    """Why this subscription is impossible, given its completed group and retries."""
     if (problem := group_problem(one.group)) is not None:
         yield problem
     if one.topic in _BROKERS_OWN:

@@ -1,4 +1,4 @@
-"""What was declared on one app, and its two phases: first everything is declared, then it runs.
+"""The declarations of one app, and its two phases: first everything is declared, then it runs.
 
 `lifecycle`, the command line, plugins and tests read here what there is to run: the settings, the plugins that they
 choose, and the subscriptions with their policies.
@@ -104,13 +104,13 @@ def _check_clusters(clusters: Mapping[str, str], place: str) -> None:
 
 
 class Declared:
-    """The declarations of one app and the plugins that serve it.
+    """The declarations of one app, and its plugins.
 
     pauses: calls of `pause` and `resume` before the start, in order.
-    publishers: the topics of `app.publisher`, each once, as far as they were declared before the start.
-    settings_in_use: those with which the app runs, while it does.
+    publishers: the topics of `app.publisher` declared before the start, each once.
+    settings_in_use: the settings that the app runs with, while it does.
     providers: where handlers' arguments come from.
-    handlers: those that are enabled, as far as their code says what they are.
+    handlers: the enabled handlers.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Declared:
         self._kept: dict[type[Any], Any] = {}
 
     def add(self, declaration: Declaration) -> None:
-        """Raises SetupError for what cannot work, alone or beside the others; then nothing was added."""
+        """Add a handler. Raises SetupError if it is wrong by itself or contradicts another; nothing is added then."""
         declaration.check()
         self.check_cluster(declaration.options.get("cluster"), declaration.place)
         if (publication := declaration.publication) is not None:
@@ -173,7 +173,7 @@ class Declared:
             self.handlers.append(one)
 
     def check_cluster(self, cluster: str | None, place: str, what: str = "") -> None:
-        """Raises SetupError unless it is a cluster of the app, or the unnamed one."""
+        """Raises SetupError unless this is a cluster of the app, or the unnamed one."""
         if cluster not in (None, "", *self.clusters):
             known = ", ".join(sorted(self.clusters)) or "none"
             raise SetupError(place, f"{what}cluster={cluster!r} is unknown: RocketApp(clusters=...) names {known}")
@@ -189,12 +189,12 @@ class Declared:
         return found
 
     def kept(self, kind: type[T]) -> T:
-        """The one object of this class that belongs to the app; made at the first call."""
+        """The one object of this class that belongs to the app; created by the first call."""
         found: T = self._kept.setdefault(kind, kind())
         return found
 
     def tell_made(self, app: object) -> None:
-        """Call `app_made` of the plugins that were given in code. Others are found when the app is looked at."""
+        """Call the hook `app_made` of the plugins given in code. Others are found only later."""
         for place, plugin in enumerate(self._plugin_objects):
             if hasattr(getattr(plugin, "app_made", None), f"{PROJECT}_impl"):
                 made: Any = plugin() if isinstance(plugin, type) else plugin
@@ -232,7 +232,7 @@ class Declared:
         return frozenset(self._plugins_chosen_by.disabled_plugins)
 
     def uses_unnamed_cluster(self, subscribed: Iterable[str]) -> bool:
-        """An app with named clusters alone, all of whose subscriptions and transactions name one, uses no other.
+        """Whether the app needs the unnamed cluster: not if every subscription and transaction names one.
 
         `subscribed`: the clusters of its subscriptions.
         """
@@ -254,7 +254,7 @@ class Declared:
 
     @cached_property
     def codecs(self) -> tuple[Codec, ...]:
-        """What plugins add for bodies. Raises PluginError."""
+        """The codecs of plugins. Raises PluginError."""
         answers = self.plugins.ask("payload_codec")
         for answer in answers:
             if any(not hasattr(answer.value, name) for name in ("content_type", "claims", "decoder", "encode")):
@@ -273,10 +273,7 @@ class Declared:
 
     @cached_property
     def tables(self) -> dict[str, type[Any]]:
-        """The tables of settings beside rocketapp's: the app's own, and those that plugins declare.
-
-        Raises PluginError.
-        """
+        """The settings tables of the app and of plugins, by name. Raises PluginError."""
         tables: dict[str, type[Any]] = dict([self._own_table] if self._own_table is not None else [])
         for answer in self.plugins.ask("options"):
             problem = _table_problem(answer.value, tables)
@@ -305,17 +302,17 @@ class Declared:
 
 
 class RunningApp(Running, Protocol):
-    """The running half of an app: there between start and stop."""
+    """The running part of an app, between start and stop."""
 
     def handles(self, subscription: Subscription) -> bool:
-        """Whether this is a subscription of the app, and not of another one in this process."""
+        """Whether this subscription is one of this app, not of another in the same process."""
 
     def change(self, change: TopicChange) -> None:
-        """Pause, resume or adjust. Raises SetupError for what cannot be. May be called from any thread."""
+        """Pause, resume or adjust. Raises SetupError. May be called from any thread."""
 
 
 class TwoPhases(Publisher):
-    """What an app declared, and its running half while it runs."""
+    """An app: its declarations, and its running part while it runs."""
 
     def __init__(self, declared: Declared) -> None:
         self.name: str = declared.name
@@ -327,9 +324,9 @@ class TwoPhases(Publisher):
         """Raise SetupError for a declaration that lacks its other half."""
 
     def _alive(self) -> RunningApp | None:
-        """The run, unless its event loop was closed under it: then nothing of it can ever end in order.
+        """The running part, unless its event loop was closed: then it can never stop in order.
 
-        Where a handler is tried, what stands for it.
+        While a handler is tried, its substitute.
         """
         instead = _INSTEAD.get()
         if instead is not None and instead[0] is self:
@@ -379,7 +376,7 @@ _INSTEAD: ContextVar[tuple[TwoPhases, RunningApp] | None] = ContextVar("rocketap
 
 @contextmanager
 def standing_in(app: TwoPhases, running: RunningApp) -> Iterator[None]:
-    """Within, also in the tasks and threads that begin there, this is the run of the app: a real one is not touched."""
+    """Context manager in which `running` replaces the app's running part, also in tasks and threads started inside."""
     before = _INSTEAD.set((app, running))
     try:
         yield
@@ -388,31 +385,30 @@ def standing_in(app: TwoPhases, running: RunningApp) -> Iterator[None]:
 
 
 def declared_of(app: TwoPhases) -> Declared:
-    """What was declared on an app: for lifecycle, the command line and the kit, not for users."""
+    """The declarations of an app: for lifecycle, the command line and the testing kit, not for users."""
     return app._declared
 
 
 def publishing_of(app: TwoPhases) -> Publishing:
-    """What publishes wherever the app runs, or what stands for its run."""
+    """What publishes for an app: its running part, or the substitute."""
     return app._publishing
 
 
 def is_running(app: TwoPhases) -> bool:
-    """Whether it has begun and not ended."""
+    """Whether the app has been started and not stopped."""
     return app._running is not None
 
 
 def loop_of(app: TwoPhases) -> asyncio.AbstractEventLoop:
-    """Where it runs. Raises SetupError while it does not."""
+    """The event loop of a running app. Raises SetupError while it does not run."""
     return app._must_run().loop
 
 
 def begin(app: TwoPhases, running: RunningApp, settings: Settings) -> None:
-    """From now on publishing works, these settings are in use, and nothing more is declared.
+    """The app runs: publishing works, these settings are in use, and nothing more can be declared.
 
-    A run whose event loop was closed is over.
-
-    Raises SetupError when the app runs already, and for a declaration that lacks its other half.
+    A previous run whose event loop was closed is over. Raises SetupError when the app runs already, and for an
+    incomplete declaration.
     """
     if app._alive() is not None:
         raise SetupError(place_of_call(), f"app {app.name!r} is running already: stop it first")
@@ -422,7 +418,7 @@ def begin(app: TwoPhases, running: RunningApp, settings: Settings) -> None:
 
 
 def end(app: TwoPhases) -> None:
-    """Nothing runs any more."""
+    """The app does not run any more."""
     app._running = app._declared.settings_in_use = None
 
 
@@ -447,7 +443,7 @@ def read_settings(
 
 
 def complete(app: TwoPhases, settings: Settings) -> Settings:
-    """The same, with the defaults of every table that was not read: for settings that were made in code.
+    """These settings, with the defaults of tables that are missing: for settings made in code.
 
     Registers the plugins that the settings choose. Raises PluginError.
     """
@@ -458,7 +454,7 @@ def complete(app: TwoPhases, settings: Settings) -> Settings:
 
 
 def handlers_of(app: TwoPhases, settings: Settings) -> list[Declaration]:
-    """Every handler as the code and the settings say it: complete, all arguments known.
+    """Every handler, complete with settings and with all arguments known.
 
     Raises SetupError for handlers that contradict each other and for an annotation that names nothing.
     """

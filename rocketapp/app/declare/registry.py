@@ -1,9 +1,8 @@
-"""What handlers beside each other may subscribe. Conflicts are found here, before anything starts, with both places.
+"""Finds conflicts between handlers before anything starts, and names both places.
 
-One consumer serves one group of one cluster. Its handlers share a subscription per
-topic, so they must agree in what belongs to the topic (orderly, start, retries)
-and must differ in their tags. Defaults come from settings, which are read at start:
-the same rules are then checked once more on complete subscriptions.
+One consumer serves one group of one cluster. Its handlers share a subscription per topic, so they must agree in what
+belongs to the topic (orderly, start, retries) and differ in their tags. Defaults come from settings, which are read at
+start: the rules are then checked again on complete subscriptions.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ UNNAMED = ""
 
 @dataclass(frozen=True, slots=True)
 class ConsumedGroup:
-    """One consumer to be: a group of one cluster with all its topics."""
+    """A group of one cluster with all its topics: the plan for one consumer."""
 
     cluster: str
     group: str
@@ -36,9 +35,9 @@ class ConsumedGroup:
 
 
 class TakenTopics:
-    """What the subscriptions so far have taken: a new one is compared with its own topic's alone.
+    """The subscriptions added so far; a new one is compared with those of its own topic and group.
 
-    Those of one topic and group agree in what `_SHARED` names, so that one of them speaks for all.
+    Those agree in what `_SHARED` names, so that one of them represents all.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class TakenTopics:
         """(cluster, group, topic) -> tag -> who takes it, in the order of declaration."""
 
     def add(self, new: Subscription) -> None:
-        """Raises SetupError, with both places, when another one of the topic and group contradicts it."""
+        """Raises SetupError, with both places, when it contradicts another one of its topic and group."""
         first = self._groups.setdefault((new.cluster, new.group), new)
         owners = self._topics.setdefault((new.cluster, new.group, new.topic), {})
         where, found = f"group {new.group!r}", None
@@ -64,7 +63,7 @@ class TakenTopics:
 
 
 def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tuple[Subscription, str] | None:
-    """The handler of the same topic and group that cannot live beside the new one, and why; or None."""
+    """The handler of the same topic and group that contradicts the new one, and why; or None."""
     first = next(iter(owners.values()))
     if not (kind_of(first).by_message and kind_of(new).by_message):
         return first, "a polled topic has no other handler in its group: give this one a group= of its own"
@@ -89,7 +88,7 @@ def _contradiction(owners: Mapping[str, Subscription], new: Subscription) -> tup
 
 
 def union_of(subscriptions: Sequence[Subscription]) -> SubscriptionData:
-    """What the handlers of one topic want together, as brokers hear it; the consumer gives it its version."""
+    """The union of what the handlers of one topic subscribe, as sent to brokers. The consumer sets its version."""
     topic = subscriptions[0].topic
     if sql := subscriptions[0].sql:
         return SubscriptionData(topic, sql, expression_type=SQL92)

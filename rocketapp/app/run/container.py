@@ -1,6 +1,6 @@
-"""What a user's container derives from to replace parts of ours.
+"""The base class for a user's container that replaces parts of rocketapp.
 
-Imported for apps that have a container alone: dependency_injector takes a sixth of the time of a start.
+Imported only for apps that have a container: dependency_injector takes a sixth of the start time.
 """
 
 from __future__ import annotations

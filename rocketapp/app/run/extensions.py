@@ -1,5 +1,5 @@
-"""What plugins bring for the engine, asked once at start: an allocation strategy, a store of offsets, sinks of topics,
-and what stands around publishing.
+"""What plugins add to the engine, collected once at start: an allocation strategy, an offset store, sinks, and wrappers
+around publishing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _OPTION = "consumer.allocation"
 
 
 def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) -> Allocation:
-    """The one that the settings name.
+    """The strategy that the settings name.
 
-    Raises ConfigError for an unknown name and for what the strategy lacks, PluginError for a wrong answer of a plugin.
+    Raises ConfigError for an unknown name or a missing option of the strategy, PluginError for a plugin's wrong answer.
     """
     theirs: dict[str, Allocation] = {}
     for answer in plugins.ask("allocation_strategy", app=surface):
@@ -51,7 +51,7 @@ def allocation_of(config: ConsumerConfig, plugins: Plugins, surface: Surface) ->
 
 
 def named(config: ConsumerConfig, theirs: Mapping[str, Allocation] | None = None) -> Allocation:
-    """The one that the settings name, of ours and those of plugins. Raises ConfigError."""
+    """The strategy that the settings name, of ours and of plugins. Raises ConfigError."""
     theirs, wanted = theirs or {}, config.allocation.strip()
     if wanted in theirs:
         return theirs[wanted]
@@ -122,7 +122,7 @@ _METHODS = ("open", "close", "take", "read", "write")
 
 
 def offset_store_of(plugins: Plugins, surface: Surface) -> OffsetStore | None:
-    """Raises PluginError for an answer that lacks a method, and for a second store."""
+    """The offset store of a plugin, or None. Raises PluginError for a missing method, and for a second store."""
     answers = plugins.ask("offset_store", app=surface)
     for answer in answers:
         missing = [name for name in _METHODS if not callable(getattr(answer.value, name, None))]
@@ -135,9 +135,9 @@ def offset_store_of(plugins: Plugins, surface: Surface) -> OffsetStore | None:
 
 
 def check_clusters(store: OffsetStore | None, clusters: Iterable[str]) -> None:
-    """A store knows a queue by topic, broker and id, and clusters often name their brokers alike.
+    """Raises SetupError for subscriptions on more than one cluster together with an offset store.
 
-    `clusters`: those that are subscribed on. Raises SetupError for a second one.
+    A store identifies a queue by topic, broker and id, and clusters often name their brokers alike.
     """
     names = [cluster or "the unnamed one" for cluster in dict.fromkeys(clusters)]
     if store is not None and len(names) > 1:
@@ -146,7 +146,7 @@ def check_clusters(store: OffsetStore | None, clusters: Iterable[str]) -> None:
 
 
 def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | None:
-    """The sink of the topic that these subscriptions share, or None. Raises PluginError for what cannot work."""
+    """The sink of a plugin for the topic of these subscriptions, or None. Raises PluginError."""
     found = [(one, answer) for one in subscriptions for answer in plugins.ask("sink", subscription=one)]
     if not found:
         return None
@@ -172,10 +172,7 @@ def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | N
 
 
 def fold_publish(call: PublishCall, plugins: Plugins, surface: Surface) -> PublishCall:
-    """What every publish goes through: this call, behind the plugins' wrappers.
-
-    Of several wrappers the last registered is outermost. Raises PluginError.
-    """
+    """`call` inside the plugins' publish wrappers, the last registered outermost. Raises PluginError."""
     answers = plugins.ask_for_functions("publish_wrapper", app=surface)
     for answer in answers:
         call = answer.around(answer.value, call)
@@ -183,7 +180,7 @@ def fold_publish(call: PublishCall, plugins: Plugins, surface: Surface) -> Publi
 
 
 def _outermost(call: PublishCall, plugins: str) -> PublishCall:
-    """Without a result for each message nothing says that it is stored."""
+    """Checks that wrappers return one result for each message: otherwise nothing says that it is stored."""
 
     async def send(sending: Sending) -> Sequence[SendResult]:
         results = await call(sending)

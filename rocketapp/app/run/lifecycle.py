@@ -1,8 +1,8 @@
-"""The order of starting and of stopping.
+"""Starts and stops an app, in this order:
 
-settings → resources → clients → producers → the offset store → consumers join (start positions
-fixed and committed) → plugins → the app's own functions → consumers begin. When a step fails or
-is cancelled, the steps before it are undone and the error is raised.
+settings → resources → clients → producers → the offset store → consumers join (start positions fixed and committed) →
+plugins → the app's own functions → consumers begin. When a step fails or is cancelled, the steps before it are undone
+and the error is raised.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ QUIET = 3.0
 
 
 class Lifecycle:
-    """One app, from one start to the stop.
+    """One run of an app, from start to stop.
 
-    send: what every publish goes through; with the wrappers of plugins, once these have been asked.
+    send: publishes; inside the wrappers of plugins from the moment that these have been asked.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Lifecycle:
         return clean
 
     def check_loop(self) -> None:
-        """Raises SetupError in another event loop than the one in which it was started, unless that was closed."""
+        """Raises SetupError outside of the event loop in which the app was started, unless that was closed."""
         if not self.loop.is_closed() and self.loop is not asyncio.get_running_loop():
             raise SetupError(place_of_call(), "the app was entered in another event loop: leave it there")
 
     async def leave(self) -> None:
-        """Drain and stop. A cancelled wait cuts the drain: what handlers have in flight is handed out again later."""
+        """Drain and stop. Cancellation cuts the drain: messages in flight will be delivered again."""
         if self.loop.is_closed():
             log.error("the event loop of %r was closed before the app was left: its messages are delivered again", self)
             end(self._app)
@@ -176,7 +176,7 @@ class Lifecycle:
         return id(subscription) in self._own
 
     def change(self, change: TopicChange) -> None:
-        """Pause, resume or adjust. Raises SetupError for what cannot be. May be called from any thread."""
+        """Pause, resume or adjust. Raises SetupError. May be called from any thread."""
         if not isinstance(change, LimitChange):
             if self._wiring is not None:
                 change.named_in(self._plans)
@@ -192,16 +192,16 @@ class Lifecycle:
 
     @property
     def subscribes(self) -> bool:
-        """Whether it has a handler."""
+        """Whether the app has a handler."""
         return bool(self._consumers)
 
     @property
     def counters(self) -> HandlerStats:
-        """What became of messages so far, over all consumers."""
+        """The message counters of all consumers together."""
         return sum((consumer.counters for consumer in self._consumers), HandlerStats())
 
     async def idle(self) -> Idle:
-        """Whether anything is left to do, over all consumers."""
+        """Whether anything is left to do in any consumer."""
         reports = await asyncio.gather(*(consumer.idle() for consumer in self._consumers))
         plans = self._plans[: len(reports)]
         # The same in every worker of a group: their reports are put together.
@@ -276,7 +276,7 @@ class Lifecycle:
             consumer.begin()
 
     async def _connect(self, wiring: Wiring) -> None:
-        """To every named cluster, and to the unnamed one if anything may use it."""
+        """Connect to every named cluster, and to the unnamed one if anything may use it."""
         declared, config = declared_of(self._app), self._settings.client
         clusters = dict(declared.clusters)
         if config.name_server:
@@ -292,7 +292,7 @@ class Lifecycle:
         )
 
     async def _connect_one(self, wiring: Wiring, cluster: str, config: ClientConfig) -> None:
-        """Try until `connect_timeout` is over; later outages are waited out for ever."""
+        """Connect to one cluster within `connect_timeout`. Later outages are waited out without limit."""
         limit, began = self._settings.app.connect_timeout, self.loop.time()
         pauses, is_told = Backoff(FIRST_PAUSE, LONGEST_PAUSE), False
         cause: TransportError | None = None
@@ -345,12 +345,12 @@ class Lifecycle:
         return all(result is True for result in await _ended(stopping, "a consumer did not stop cleanly"))
 
     def _at_stop(self, what: str, ends: Callable[[], Iterable[Awaitable[Any]]]) -> None:
-        """What `ends` gives is awaited at the stop, all at once; `what`: says the log of what fails."""
+        """Await what `ends` returns at the stop, all at once. `what`: for the log when one fails."""
         self._opened.push_async_callback(lambda: _ended(ends(), what))
 
 
 async def opened(store: OffsetStore) -> None:
-    """Open a plugin's store. Raises SetupError with what it raises."""
+    """Open a plugin's offset store. Raises SetupError with what it raises."""
     try:
         await store.open()
     except Exception as error:
@@ -358,7 +358,7 @@ async def opened(store: OffsetStore) -> None:
 
 
 async def _ended(works: Iterable[Awaitable[Any]], what: str) -> list[Any]:
-    """All at once, with their results or exceptions. What fails is logged, and keeps no other one from its end."""
+    """Await all at once; returns results or exceptions. A failure is logged and does not disturb the others."""
 
     async def ended(work: Awaitable[Any]) -> Any:
         return await work  # a plugin's may be something else, which fails here
@@ -371,16 +371,17 @@ async def _ended(works: Iterable[Awaitable[Any]], what: str) -> list[Any]:
 
 
 async def all_of(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """All at once; when one fails the others are ended before its error goes on."""
+    """Await all at once. When one fails, the others are cancelled before its error is raised."""
     async with scope(*works) as tasks:
         await asyncio.gather(*tasks)
 
 
 async def start_here(app: TwoPhases) -> Lifecycle:
-    """`async with app:`, inside a loop that runs already. Returns when messages flow; raises what `start` raises.
+    """Start an app inside a running loop, for `async with app:`. Returns when messages flow.
 
-    Reads settings as `rocketapp run` does, but starts no process: where nothing names a cluster, an embedded broker has
-    to serve this folder already. Logging, signals and the kind of loop are the program's own.
+    Reads settings as `rocketapp run` does, but starts no process: without a configured cluster, an embedded broker must
+    serve this folder already. Logging, signals and the kind of loop are left to the program. Raises what `start`
+    raises.
     """
     settings = read_settings(app, os.environ)
     clusters = [one.subscription.cluster for one in handlers_of(app, settings)]
@@ -392,7 +393,7 @@ async def start_here(app: TwoPhases) -> Lifecycle:
 
 
 async def _embedded_broker(settings: Settings) -> str:
-    """The address of the one that serves this folder. Raises ConfigError when there is none."""
+    """The address of the embedded broker that serves this folder. Raises ConfigError without one."""
     from rocketapp.embedded.running import find_serving
 
     if settings.clusters:
@@ -414,10 +415,10 @@ async def _embedded_broker(settings: Settings) -> str:
 
 
 def end_in_children(lifecycle: Lifecycle) -> None:
-    """A handler may fork: its child is a copy of this process, and must not consume as well.
+    """Make forked children harmless: a handler may fork, and its child must not consume as well.
 
-    A child that runs another program (subprocess), or that ends by itself (multiprocessing), is not disturbed. One that
-    comes back from the handler ends there, with exit code 0. Its connections lead nowhere.
+    A child that runs another program (subprocess) or ends by itself (multiprocessing) is not disturbed. One that
+    returns from the handler exits there with code 0. Its connections lead nowhere.
     """
     # What is registered stays for the life of the process: it keeps neither the app nor its event loop.
     thread, run = threading.get_ident(), weakref.ref(lifecycle)
@@ -434,7 +435,7 @@ def end_in_children(lifecycle: Lifecycle) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Whether an app is idle: every wanted queue is owned, and no consumer has a reason to wait."""
+    """Whether an app is idle: every wanted queue is owned, and no consumer has anything left to do."""
 
     owned: frozenset[str]
     wanted: frozenset[str]

@@ -29,13 +29,13 @@ log: logging.Logger = logging.getLogger("rocketapp.app")
 
 
 class PluginFailures:
-    """Of the plugins of one app."""
+    """Logs errors of the plugins of one app."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str, str, type[Exception]]] = set()
 
     def tell(self, who: str, doing: str, error: Exception) -> None:
-        """`doing`: what the plugin was asked for, the same words each time."""
+        """Log an error. `doing`: what the plugin was asked for, in the same words each time."""
         place = _place(error)
         log.debug("%s failed at %s", who, doing, exc_info=error)
         failure = (who, doing, place, type(error))
@@ -47,7 +47,7 @@ class PluginFailures:
 
 
 def _place(error: Exception) -> str:
-    """The line in the plugin, which may be installed: then the innermost line of all."""
+    """The line in the plugin that raised; in an installed plugin the innermost line."""
     if (found := line_of_error(error)) is not None:
         return str(found)
     innermost = extract_tb(error.__traceback__)[-1]
@@ -55,7 +55,7 @@ def _place(error: Exception) -> str:
 
 
 class Periodic:
-    """Owns the timers. It makes no task, so `stop` need not be awaited."""
+    """Timers for `Surface.every`. They are no tasks, so `stop` need not be awaited."""
 
     def __init__(self) -> None:
         self._calls: list[tuple[float, Callable[[], None]]] = []
@@ -64,7 +64,7 @@ class Periodic:
         self._failures = PluginFailures()
 
     def add(self, seconds: float, call: Callable[[], None]) -> None:
-        """Repeat the call every `seconds`, from the start on, or from now when the app runs already."""
+        """Call this every `seconds`, from the start on, or from now if the app runs already."""
         if seconds <= 0:
             raise ValueError(f"every({seconds}): seconds are more than 0")
         if is_async(call):
@@ -78,7 +78,7 @@ class Periodic:
             self._arm(number)
 
     def stop(self) -> None:
-        """End the timers, and make each call a last time."""
+        """Stop the timers after one last call of each."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -106,7 +106,7 @@ T = TypeVar("T")
 
 
 class AppSurface:
-    """One app, seen by its plugins.
+    """One app, as its plugins see it.
 
     handlers: every handler of the app, complete.
     periodic: the timers of `every`; its owner starts and stops them.
@@ -159,7 +159,7 @@ class AppSurface:
         self.periodic.add(seconds, call)
 
     def observe(self, event: Event) -> None:
-        """To every observer; none of them can disturb the engine or another one."""
+        """Pass an event to every observer. An observer that fails disturbs neither the engine nor the others."""
         for one in self._observers:
             try:
                 one.value(event)
@@ -167,16 +167,16 @@ class AppSurface:
                 self._failures.tell(f"plugin {one.plugin}", f"the event {type(event).__name__}", error)
 
     def user_code(self) -> UserCode:
-        """What starts and stops the plugins and the app's own functions."""
+        """The functions of plugins and of the app that run at start and stop."""
         functions, patience = declared_of(self._app).lifecycle_hooks, self._settings.app.drain_timeout
         return UserCode(self._app, functions, self.plugins, self, patience=patience)
 
     def halt(self) -> None:
-        """In a forked child: what happens there is told to no observer, as it is not what becomes of the messages."""
+        """In a forked child: report no more events."""
         self._observers.clear()
 
     def metrics(self, now: AppSnapshot) -> tuple[Metric, ...]:
-        """What the plugins measure, beside this snapshot."""
+        """The metrics of plugins for this snapshot."""
         found: list[Metric] = []
         for one in self._metrics:
             try:

@@ -1,8 +1,7 @@
-"""What is built before anything connects: observers, chains, groups, and what a container replaces.
+"""Builds everything that an app needs before it connects: observers, handler chains, groups, parts of a container.
 
-Errors of plugins and declarations come from here, so that nothing has to be undone. A user's container that does not
-derive from ours replaces nothing, even if its providers have the names of ours; any container can provide arguments of
-handlers.
+Errors of plugins and declarations are raised here, where nothing has to be undone. A user's container that does not
+derive from ours replaces nothing, even if its providers have the same names; any container can provide arguments.
 """
 
 from __future__ import annotations
@@ -47,12 +46,12 @@ from rocketapp.transport.stream import Dial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """What a running app gets from its process: network, time, chance and threads. Tests give their own.
+    """What an app gets from its process: network, clock, randomness and threads. Tests pass their own.
 
     threads: makes the threads of sync handlers.
-    journal: where what is in flight is noted down, for the case that the process dies; its owner closes it.
+    journal: records what is in flight, in case the process dies; its owner closes it.
     worker: the number of this process, for what it keeps on disk; None: nothing is kept.
-    client, producer, consumer: what talks to a cluster, sends there, and consumes for a group.
+    client, producer, consumer: the classes that connect to a cluster, send, and consume for a group.
     """
 
     dial: Dial
@@ -68,7 +67,7 @@ class Runtime:
 
 
 def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
-    """The clock and the offset store of a container that derives from ours; this clock, and None, where it has none."""
+    """The clock and offset store of a container that derives from ours; otherwise this clock, and None."""
     if container is None:
         return clock, None
     from rocketapp.app.run.container import Container
@@ -80,10 +79,10 @@ def parts_of(container: Any, clock: Clock) -> tuple[Clock, OffsetStore | None]:
 
 
 class Wiring:
-    """What a running app is made of, by us or by the user's container; nothing of it is connected.
+    """The parts of an app, built but not connected.
 
-    client: makes the view of one cluster of its `config`, and a digest of what its groups want, `subscribed`.
-    producer: makes the producer of one cluster of its `client`.
+    client: makes the client of one cluster from its `config`, and `subscribed`, a digest of its groups' subscriptions.
+    producer: makes the producer of one cluster from its `client`.
     """
 
     def __init__(
@@ -128,7 +127,7 @@ class Wiring:
 
     @property
     def shared(self) -> list[ConsumedGroup]:
-        """The groups whose members share the queues: all but broadcast ones."""
+        """The groups whose members share queues: all but broadcast groups."""
         return [plan for plan in self.groups if not plan.topics[0].broadcast]
 
     def consumer(
@@ -171,7 +170,7 @@ async def resources(container: Any, what: Literal["init", "shutdown"]) -> None:
 
 
 def plans_of(handlers: Iterable[Declaration], plugins: Plugins, publishing: Publishing) -> tuple[ConsumedGroup, ...]:
-    """What is to be consumed."""
+    """The groups to consume, with their topics and handlers."""
     by_group: dict[tuple[str, str], dict[str, list[Declaration]]] = {}
     for one in handlers:
         topics = by_group.setdefault((one.subscription.cluster, one.subscription.group), {})
@@ -183,7 +182,7 @@ def plans_of(handlers: Iterable[Declaration], plugins: Plugins, publishing: Publ
 
 
 def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publishing) -> ConsumedTopic:
-    """One topic of a group, with the handlers that share its subscription."""
+    """One topic of a group with its handlers, which share its subscription."""
     subscriptions = [one.subscription for one in same]
     first = subscriptions[0]
     handlers = tuple(handler_of(one, plugins, publishing) for one in same)
@@ -199,7 +198,7 @@ def _consumed(same: Sequence[Declaration], plugins: Plugins, publishing: Publish
 
 
 def _check_idempotency(subscription: Subscription, layers: Iterable[Layer]) -> None:
-    """A handler that asks for it and would not get it handles copies unseen."""
+    """Refuse a handler with `idempotent=` that no layer would make idempotent: it would handle copies unseen."""
     wanted = subscription.idempotent
     missing = f"{wanted!r}, which is not among the app's plugins: RocketApp(plugins=[...])"
     keeping = {"idempotency", "database"}
@@ -211,7 +210,7 @@ def _check_idempotency(subscription: Subscription, layers: Iterable[Layer]) -> N
 
 
 def handler_of(declaration: Declaration, plugins: Plugins, publishing: Publishing) -> Handler:
-    """The function behind all that stands in front of it. Code without an owner is the user's."""
+    """The function inside all its layers. Code without an owner counts as the user's."""
     subscription = declaration.subscription
     decisions = Decisions() if subscription.commit == "manual" else None
     # What is raised below the plugins' wrappers is not theirs, also where the function itself has returned.
