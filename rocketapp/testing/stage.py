@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -21,6 +21,9 @@ from rocketapp.broker.broker import Pace
 from rocketapp.client.name_servers import address_server, parse_name_servers
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.member import Member
+from rocketapp.consumer.offsets.stores import OffsetStore
+from rocketapp.consumer.push_consumer import PushConsumer
 from rocketapp.embedded.embedded import EmbeddedBroker
 from rocketapp.errors import ConfigError
 from rocketapp.model.event import unobserved
@@ -83,6 +86,7 @@ class Stage:
                 random=self.random,
                 threads=lambda: CountedThreads(loop),
                 read_url=self._read_url,
+                consumer=self._consumer,
             ),
             plugins=(self.recorder,),
         )
@@ -187,12 +191,35 @@ class Stage:
             _, broker = self.brokers.popitem()
             await broker.stop()
 
+    def _consumer(self, member: Member, *, offset_store: OffsetStore | None, **parts: Any) -> PushConsumer:
+        store: Any = offset_store and _Awaited(offset_store, self.loop)
+        return PushConsumer(member, offset_store=store, **parts)
+
     async def _read_url(self, url: str, timeout: float) -> str:
         """An address server names itself: the name server of its cluster stands there as well."""
         return _name_servers(url)[0]
 
     async def _dial(self, address: str, receiver: Receiver, timeout: float, tls: Tls | None = None, /) -> MemoryStream:
         return await self.network.dial(self._aliases.get(address, address), receiver, timeout, link=APP)
+
+
+class _Awaited:
+    """A plugin's offset store, for whose answers virtual time waits as it does for threads: it may ask a database."""
+
+    def __init__(self, store: OffsetStore, loop: DrivenLoop) -> None:
+        self._store, self._loop = store, loop
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        method = getattr(self._store, name)
+
+        async def awaited(*given: Any) -> Any:
+            self._loop.jobs += 1
+            try:
+                return await method(*given)
+            finally:
+                self._loop.jobs -= 1
+
+        return awaited
 
 
 def _name_servers(text: str) -> list[str]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, create_engine, text
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 
-from rocketapp import MessageQueue, RocketAppError
-from rocketapp.testing import check_offset_store
+from rocketapp import Message, MessageQueue, RocketApp, RocketAppError
+from rocketapp.testing import TestApp, check_offset_store
 from rocketapp_sqlalchemy import Database, Offsets
 
 
@@ -20,6 +20,21 @@ async def test_the_store_keeps_its_promises(engine: Engine) -> None:
 
 async def test_the_store_keeps_its_promises_with_an_async_engine(async_engine: AsyncEngine) -> None:
     await check_offset_store(lambda: Offsets(Database(async_engine)))
+
+
+def test_virtual_time_waits_for_the_answers_of_an_async_engine(tmp_path: Path) -> None:
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'shop.db'}", poolclass=NullPool)
+    app = RocketApp("shop", plugins=[Offsets(Database(engine))])
+
+    @app.subscribe("orders", orderly=True)
+    async def settle(message: Message) -> None: ...
+
+    with TestApp(app) as t:
+        for number in range(3):
+            t.publish("orders", str(number))
+            t.advance(minutes=5)
+        t.settle(limit=60.0)
+        assert len(t.handled) == 3
 
 
 async def test_a_table_that_refuses_the_row_of_a_queue_is_an_error_with_its_words(tmp_path: Path) -> None:
