@@ -72,11 +72,18 @@ class Hook:
         return PluginError(self.plugin, f"{self.name} raised {type(error).__name__}: {error}", self.name)
 
 
+class _Registry(pluggy.PluginManager):
+    """Leaves out Python's own names, which are most of a plugin's: pluggy looks at each of them for long."""
+
+    def parse_hookimpl_opts(self, plugin: object, name: str) -> Any:
+        return None if name.startswith("__") else super().parse_hookimpl_opts(plugin, name)
+
+
 class Plugins:
     """The plugins of one app, in the order of registration."""
 
     def __init__(self) -> None:
-        self._pluggy = pluggy.PluginManager(PROJECT)
+        self._pluggy = _Registry(PROJECT)
         self._pluggy.add_hookspecs(specs)
         self._order: list[str] = []
 
