@@ -28,6 +28,7 @@ from tests.peers.java_client import JavaClient, Peer
 from tests.peers.prepare import prepare
 from tests.peers.running_app import RunningApp
 from tests.turns_of_tests import Turns
+from tests.workers import fork_workers
 
 SUITE = "tests against Apache RocketMQ and its Java client"
 _not_run: dict[str, str] = {}
@@ -84,6 +85,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPart:
     return ByPart(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    fork_workers(config.invocation_params.args)
 
 
 _PROCESSES = {

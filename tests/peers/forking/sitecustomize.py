@@ -1,6 +1,7 @@
 """An interpreter imports this as it starts; the one that tests start forks here for each command that it is asked for.
 
-In a fork it goes on from here as at any start: to the program, with the arguments of that command.
+In a fork it goes on from here as at any start: to the program, with the arguments of that command. A program that is to
+have the variables of its test, and no longer PYTHONPATH, imports this by itself.
 """
 
 import gc
@@ -40,7 +41,7 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
                     os.write(descriptor, _STATUS.pack(os.waitstatus_to_exitcode(status)))
                     os.close(descriptor)
         if connection.fileno() in ready:
-            request, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+            request, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 4)
             if not request:
                 for pid in tell:
                     os.kill(pid, signal.SIGKILL)
@@ -50,8 +51,8 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, heard)
-                os.dup2(descriptors[0], 1)
-                os.dup2(descriptors[1], 2)
+                for number, stream in enumerate(descriptors[:3]):
+                    os.dup2(stream, number)
                 os.closerange(3, 4096)
                 connection.detach()
                 return dict(json.loads(request))
