@@ -1,8 +1,8 @@
-"""Why queues are blocked: can be asked at any time, and each reason is reported once.
+"""The queues that are blocked, with their reasons; each reason is reported once.
 
-A queue may be blocked for several reasons at once: it does not pull, its lock is uncertain, and its failed messages
-are not taken back. Each has a source of its own, so that the end of one does not hide another; the queue moves again
-when all are gone.
+A queue may be blocked for several reasons at once: it does not pull, its lock is uncertain, its failed messages are not
+taken back. Each reason has a source, so that the end of one does not hide another; the queue moves again when none is
+left.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CONSEQUENCE = "flow control"
 
 
 class BlockedQueues:
-    """The reasons of every queue that is blocked."""
+    """The blocked queues of a group, with their reasons."""
 
     def __init__(self, group: str, observe: Observe) -> None:
         self._group, self._observe, self._now = group, observe, asyncio.get_running_loop().time
@@ -59,7 +59,10 @@ class BlockedQueues:
         patience: float = 0.0,
         source: str = OF_QUEUE,
     ) -> None:
-        """The queue makes no progress. Reasons of one kind are reported once, when `patience` seconds are over."""
+        """A queue is blocked for this reason, reported after `patience` seconds.
+
+        Reasons of one kind are reported once.
+        """
         kind = kind or _shown(reason)
         reasons = self._reasons.setdefault(queue, {})
         known = reasons.get(source)
@@ -70,12 +73,12 @@ class BlockedQueues:
         self._tell(queue, reasons)
 
     def corrected(self, queue: MessageQueue, why: str) -> None:
-        """Its broker has nothing at the group's offset: another one takes its place, and the queue goes on."""
+        """The broker has nothing at the group's offset: the queue goes on at another one. `why` in words."""
         self.corrections[queue] = why
         self._observe(LoopFailed(f"pull {queue}", why))
 
     def moving(self, queue: MessageQueue, *, source: str = OF_QUEUE) -> None:
-        """The reason of this source is gone; the queue moves again if it was the last one."""
+        """The reason of this source is gone; without any reason left the queue moves again."""
         if self._reasons or self._told:
             self.forget(queue, source=source)
             if queue in self._told and queue not in self._reasons:
@@ -83,7 +86,7 @@ class BlockedQueues:
                 self._observe(Moving(self._group, queue))
 
     def forget(self, queue: MessageQueue, *, source: str | None = None) -> None:
-        """Report nothing of this source any more; without a source, the queue was given back."""
+        """Drop the reasons of this source without a report; without a source, all of the queue."""
         if source is None:
             self._reasons.pop(queue, None)
             self._told.discard(queue)
@@ -94,16 +97,16 @@ class BlockedQueues:
                 del self._reasons[queue]
 
     def tell(self) -> None:
-        """Report what has lasted for its patience by now."""
+        """Report the reasons that have lasted for their patience."""
         for queue, reasons in list(self._reasons.items()):
             self._tell(queue, reasons)
 
     def reasons(self) -> dict[MessageQueue, str]:
-        """Every queue that is blocked, and why: the reason that was reported, otherwise the oldest."""
+        """Why each blocked queue is blocked: the reported reason, otherwise the oldest."""
         return {queue: _shown(min(each.values(), key=_rank).text) for queue, each in list(self._reasons.items())}
 
     def _tell(self, queue: MessageQueue, reasons: dict[str, _Reason]) -> None:
-        """One reason at a time: a second one is reported when the first is gone, or may follow from it."""
+        """Report one reason at a time: the next one when the first is gone, as it may be a consequence."""
         told = [reason.kind for reason in reasons.values() if reason.told]
         for source, reason in reasons.items():
             is_hidden = reason.kind in told or any(kind != CONSEQUENCE for kind in told)

@@ -1,11 +1,10 @@
-"""What one group asks of brokers: each question finds the right broker by itself.
+"""The requests of one group to its brokers; each finds the right broker by itself.
 
-Everything here raises TransportError or BrokerError when a broker does not answer; nothing
-turns a missing answer into an empty one.
+All raise TransportError or BrokerError when a broker does not answer; a missing answer is never taken as an empty one.
 
-Slaves stand in for a master that cannot be reached: messages, members and offsets are read from them. Nothing is
-written to a slave: an offset that it takes is replaced by its master's at the next synchronisation, and locks are a
-master's alone. What a slave does not know is never read as "none": it may be behind.
+Slaves replace a master that cannot be reached: messages, members and offsets are read from them. Nothing is written to
+a slave: its master would overwrite the offset at the next synchronisation, and only masters keep locks. What a slave
+does not know is never read as "none": it may be behind.
 """
 
 from __future__ import annotations
@@ -68,10 +67,13 @@ _WRONG_BROKER = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PA
 
 
 class AnotherQueueError(RocketAppError):
-    """A broker has other records than those that were pulled: its bounds, and the offset from which they may differ."""
+    """A broker has other records than those that were pulled: the store was replaced, or lost its tail.
+
+    Has the bounds of the queue there, and the offset from which records may differ.
+    """
 
     def __init__(self, min_offset: int, max_offset: int, since: int | None = None) -> None:
-        """`since` None: it is another queue, of the same name."""
+        """`since` None: it is another queue of the same name."""
         super().__init__(min_offset, max_offset, since)
         self.min_offset: int = min_offset
         self.max_offset: int = max_offset
@@ -81,52 +83,52 @@ class AnotherQueueError(RocketAppError):
         return "its broker has other records than those that were pulled"
 
     def correction(self, offset: int) -> Correction:
-        """Where the group goes on, which was at this offset of the queue that it had pulled."""
+        """Where the group goes on; it was at `offset` of the queue that it had pulled."""
         return begin_anew(offset, min_offset=self.min_offset, max_offset=self.max_offset, since=self.since)
 
 
 class GroupOffsets(Protocol):
-    """Keeps how far each queue of a group is done: its brokers, a plugin's store, or a file of this member.
+    """Stores the committed offsets of a group: at its brokers, in a plugin's store, or in a file of this member.
 
-    Every question raises RocketAppError without an answer.
+    Every method raises RocketAppError when there is no answer.
     """
 
     travels: bool = True
     """What a pull carries to its broker is a commit. Otherwise it carries what is committed already."""
 
     def open(self) -> None:
-        """Called before the first question."""
+        """Called before any other method."""
         return
 
     def close(self) -> None:
-        """Called after the last one; also in a forked child, whose parent goes on."""
+        """Called last; also in a forked child, whose parent goes on."""
         return
 
     def is_connected(self, broker_name: str) -> bool:
-        """Whether the offsets of this broker's queues can be reached at once."""
+        """Whether the offsets of this broker's queues can be reached without dialling."""
         return True
 
     def away_since(self, queue: MessageQueue) -> float | None:
-        """Of a queue that has appeared while nobody kept it: since when, in seconds since 1970."""
+        """When a queue that has appeared was last seen by this member, in seconds since 1970; None if never."""
         return None
 
     async def take(self, queue: MessageQueue) -> None:
-        """A session begins here: what a session before it still commits, in any process, may be refused from now on.
+        """A session of this queue begins: late commits of earlier sessions, in any process, may be refused from now on.
 
-        Brokers know no sessions: what one commits late is told by reading before writing.
+        Brokers know no sessions: there a late commit is detected by reading the offset before writing.
         """
         return
 
     async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
-        """The group's offset; None when nothing was committed. `timeout`: seconds. Nothing is dialled."""
+        """The committed offset; None when nothing was committed. `timeout`: seconds. Does not dial."""
         ...
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
-        """The group's offset, and whether that answer is certain."""
+        """The committed offset, and whether the answer is certain."""
         return offsets.Committed(await self.committed(queue), is_certain=True)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
-        """Everything below `offset` is done; returns when that is stored. Nothing is dialled.
+        """Commit: everything below `offset` is done. Returns when that is stored. Does not dial.
 
         Raises OvertakenError when another session has begun.
         """
@@ -135,7 +137,7 @@ class GroupOffsets(Protocol):
 
 @dataclass(slots=True)
 class Instead:
-    """A slave that is read in place of its master."""
+    """A slave that replaces its master."""
 
     broker_id: int
     master_from: float
@@ -144,7 +146,7 @@ class Instead:
 
 
 class Slaves:
-    """The slaves of a cluster, as one group reads them."""
+    """Which slaves one group reads, and when."""
 
     def __init__(self, group: str, client: ClientInstance) -> None:
         self._group, self._client = group, client
@@ -157,13 +159,13 @@ class Slaves:
         return f"<Slaves {self._group}: {', '.join(sorted(self.instead)) or 'not read'}>"
 
     def reader(self, broker_name: str, suggested: int) -> int:
-        """The copy to pull from: a slave in place of the master, otherwise the one that was suggested last."""
+        """The replica to pull from: a slave in place of the master, otherwise the one suggested last."""
         if (instead := self.instead.get(broker_name)) is not None:
             return instead.broker_id
         return suggested and replicas.reader(self._client.copies(broker_name).keys(), suggested)
 
     def stand_in(self, broker_name: str, error: TransportError) -> bool:
-        """This master failed to answer: read a slave in its place; False when no route names one."""
+        """This master failed to answer: read a slave instead. False when no route has one."""
         if broker_name not in self.instead:
             if not (slaves := self._ids(broker_name)):
                 return False
@@ -172,13 +174,13 @@ class Slaves:
         return True
 
     def answered(self, broker_name: str) -> None:
-        """The slave that stands in was read: told once. The master is read again as soon as it is connected."""
+        """The slave was read; reported once. The master is read again as soon as it is connected."""
         if not self.are_over(broker_name) and not (instead := self.instead[broker_name]).is_told:
             instead.is_told = True
             self._client.observe(ReadFromSlave(self._group, broker_name, instead.broker_id))
 
     def are_over(self, broker_name: str, error: RocketAppError | None = None) -> bool:
-        """Whether the master is read again: it is connected, or the slave cannot be reached either."""
+        """Whether to read the master again: it is connected, or the slave cannot be reached either."""
         instead = self.instead[broker_name]
         is_time = asyncio.get_running_loop().time() >= instead.master_from
         if not isinstance(error, TransportError) and not (is_time and self.master(broker_name)):
@@ -197,12 +199,12 @@ class Slaves:
         return next((connection for connection in living if connection is not None), None)
 
     def master(self, broker_name: str) -> Connection | None:
-        """The living connection to the master, if there is one; nothing is dialled."""
+        """The open connection to the master, or None. Does not dial."""
         address = self._client.broker_address(broker_name)
         return None if address is None else self._client.living_connection(address)
 
     def is_new_stand_in(self, broker_name: str) -> bool:
-        """Whether a slave stands in that did not at the last call: it may not know all members yet."""
+        """Whether a slave replaces the master since the last call: it may not know all members yet."""
         connection, before = self.connection(broker_name), self._stand_ins.pop(broker_name, None)
         if connection is None:
             return False
@@ -210,7 +212,7 @@ class Slaves:
         return connection is not before
 
     def of_lost_master(self, queue: MessageQueue) -> Connection | None:
-        """The same, if the name server does not name the master any more either: it is away for longer."""
+        """The connection to a slave if the name server has dropped the master too: it will be away for longer."""
         route = self._client.routes.get(queue.topic)
         broker = None if route is None else route.broker(queue.broker_name)
         return None if broker is None or broker.master is not None else self.connection(queue.broker_name)
@@ -222,12 +224,12 @@ class Slaves:
 
 
 class Brokers(GroupOffsets):
-    """The brokers of a cluster, as one group sees them."""
+    """The brokers of a cluster, as one group uses them."""
 
     def __init__(
         self, group: str, client: ClientInstance, config: ConsumerConfig, random: Random, tasks: Tasks
     ) -> None:
-        """`tasks`: the owner of what is asked beside the caller."""
+        """`tasks`: owns requests that run beside the caller."""
         self.slaves: Slaves = Slaves(group, client)
         """They stand in for masters that are away."""
         self._group, self._client, self._config, self._random, self._tasks = group, client, config, random, tasks
@@ -249,11 +251,11 @@ class Brokers(GroupOffsets):
         """By queue the connection to its master on which it was known to be the one that was pulled."""
 
     def is_connected(self, broker_name: str) -> bool:
-        """Whether there is a living connection to its master."""
+        """Whether there is an open connection to the master."""
         return self.slaves.master(broker_name) is not None
 
     async def connection(self, broker_name: str, broker_id: int = MASTER_ID) -> Connection:
-        """A connection to the master, or to another copy, dialled if need be."""
+        """A connection to the master or another replica, dialled if necessary."""
         address = self._client.broker_address(broker_name, broker_id)
         if address is None:
             who = "its master" if broker_id == MASTER_ID else "it"
@@ -261,7 +263,7 @@ class Brokers(GroupOffsets):
         return await self._client.connection(address)
 
     def _connected(self, broker_name: str) -> Connection:
-        """The connection to the master; TransportError unless there is one already."""
+        """The open connection to the master. Raises TransportError without one."""
         if (connection := self.slaves.master(broker_name)) is None:
             raise TransportError(broker_name, "its master is not connected")
         return connection
@@ -273,15 +275,15 @@ class Brokers(GroupOffsets):
         return (await offsets.query(self._connected(queue.broker_name), self._group, queue, timeout)).offset
 
     async def told_to_new_group(self, queue: MessageQueue) -> int | None:
-        """The same, but of a young queue, whose first message is still in memory, a broker says 0 for none."""
+        """The committed offset of a group that may be new: brokers answer 0 for a young queue without one."""
         connection = await self.connection(queue.broker_name)
         timeout = self._config.commit_timeout
         return (await offsets.query(connection, self._group, queue, timeout, set_zero_if_not_found=None)).offset
 
     async def committed_for_start(self, queue: MessageQueue) -> offsets.Committed:
-        """The group's offset, and whether that answer is certain: see `client.calls.offsets.Committed`.
+        """The committed offset, and whether the answer is certain: see `client.calls.offsets.Committed`.
 
-        Of a master that the name server does not name any more, the slave's answer counts if it knows an offset.
+        If the name server has dropped the master, a slave's answer counts when it has an offset.
         """
         try:
             connection = await self.connection(queue.broker_name)
@@ -316,9 +318,9 @@ class Brokers(GroupOffsets):
     # Pulls.
 
     def has_read(self, queue: MessageQueue, result: PullResult, messages: Sequence[object], *, is_master: bool) -> None:
-        """Remember the first record that its master sent, and the last one of its session: it is known again by them.
+        """Remember the first record that the master sent, and the last of the session: they identify the queue later.
 
-        `messages`: those of this answer, or of a sink of records what stands for them.
+        `messages`: those of this answer, or the record blocks of a sink.
         """
         first, last = messages[0], messages[-1]
         if queue not in self.landmarks:
@@ -332,17 +334,17 @@ class Brokers(GroupOffsets):
             self._newest[queue] = last if is_small else _landmark(last)
 
     def goes_on_from(self, queue: MessageQueue, text: str) -> None:
-        """A stored offset belongs to the queue that has this landmark, which was stored beside it."""
+        """Remember the landmark that was stored beside a committed offset."""
         self.landmarks.pop(queue, None)
         self._recognised.pop(queue, None)
         if (landmark := Landmark.of_text(text)) is not None:
             self.landmarks[queue] = landmark
 
     async def recognise(self, queue: MessageQueue, connection: Connection) -> bool:
-        """Whether it is known to have been pulled before. Raises AnotherQueueError if other records are there now.
+        """Whether the queue is known from earlier pulls. Raises AnotherQueueError if it has other records now.
 
-        Asked once per connection, and whenever its master calls an offset illegal: behind a new connection there may
-        be an empty broker, or one that lost its tail, which has perhaps got more messages than were handled before.
+        Called once per connection, and whenever the master calls an offset illegal: behind a new connection there may
+        be an empty broker, or one that lost its tail and has perhaps received more messages than were handled before.
         """
         first, newest = self.landmarks.get(queue), self._newest.get(queue)
         newest = _landmark(newest) if isinstance(newest, Message) else newest
@@ -360,27 +362,27 @@ class Brokers(GroupOffsets):
         return known is not None
 
     async def _other(self, queue: MessageQueue, known: Landmark, connection: Connection) -> PullResult | None:
-        """What is there instead of this record; None: it is there, or was deleted by its age."""
+        """What is stored in place of this record; None: the record is there, or was deleted by its age."""
         result = await self._pull_one(queue, known.offset, connection)
         is_other = recognise(known, _first_record(result, queue, known.offset), end=result.max_offset) is Identity.OTHER
         return result if is_other else None
 
     async def known_again(self, queue: MessageQueue) -> None:
-        """Before a session commits, wherever offsets are kept: raises AnotherQueueError when its offset is void.
+        """Check a queue before its session commits: raises AnotherQueueError when its offset is void.
 
-        Without a connection to its master nothing is asked.
+        Asks nothing without a connection to the master.
         """
         connection = self.slaves.master(queue.broker_name)
         if connection is not None and self._recognised.get(queue) is not connection:
             await self.recognise(queue, connection)
 
     async def record_at(self, queue: MessageQueue, offset: int) -> Landmark | None:
-        """The record of its master there, or the next one; None for none. The group's filter does not count."""
+        """The master's record at this offset, or the next one; None for none. Ignores the group's filter."""
         result = await self._pull_one(queue, offset, await self.connection(queue.broker_name))
         return _first_record(result, queue, offset)
 
     async def _pull_one(self, queue: MessageQueue, offset: int, connection: Connection) -> PullResult:
-        """Without the group's filter, which might leave out what is there now."""
+        """Pull without the group's filter, which might hide the record."""
         request = PullRequest(
             group=self._group,
             topic=queue.topic,
@@ -395,21 +397,21 @@ class Brokers(GroupOffsets):
         return pull.read(await pull.start(connection, request, self._config.commit_timeout))
 
     def begins_session(self, queue: MessageQueue) -> None:
-        """Forget the last record that was pulled: other members may have read on, also after a loss."""
+        """Forget the last pulled record: other members may have read on, also after a loss."""
         self._newest.pop(queue, None)
 
     def begins_anew(self, queue: MessageQueue) -> None:
-        """Forget what was pulled of a queue: where it goes on is committed."""
+        """Forget all records of a queue: its new position is committed."""
         self.landmarks.pop(queue, None)
         self._newest.pop(queue, None)
 
     def recognised_at(self, queue: MessageQueue) -> Connection | None:
-        """The connection to its master on which the queue is known to be the one that was pulled, while it lives."""
+        """The open connection to the master on which this queue was recognised, or None."""
         connection = self._recognised.get(queue)
         return connection if connection is self.slaves.master(queue.broker_name) else None
 
     async def to_pull(self, queue: MessageQueue, broker_id: int) -> Connection:
-        """The connection to this copy of its broker, dialled if need be. Raises AnotherQueueError of a master."""
+        """The connection to this replica, dialled if necessary. Raises AnotherQueueError for a master."""
         connection = await self.connection(queue.broker_name, broker_id)
         if broker_id == MASTER_ID and self._recognised.get(queue) is not connection:
             await self.recognise(queue, connection)
@@ -418,7 +420,7 @@ class Brokers(GroupOffsets):
     # The group.
 
     async def everyone(self) -> set[str]:
-        """The client ids of the group's members that any broker knows. A broker that does not answer knows none."""
+        """The client ids of the group's members, as far as any broker answers."""
         lists = await asyncio.gather(*map(self._known_to, self._client.routes.broker_names()))
         return {client_id for found in lists for client_id in found}
 
@@ -429,7 +431,7 @@ class Brokers(GroupOffsets):
             return []  # a group without members is an error as well
 
     async def subscribed(self, client_id: str, timeout: float) -> RunningInfo:
-        """What a member subscribes and pulls, asked through any broker: all brokers of its topics know it."""
+        """The subscriptions and pulls of a member, asked through any broker of its topics."""
         from rocketapp.client.calls import admin  # needed once there are other members
 
         problem: RocketAppError = TransportError(client_id, "no broker is known")
@@ -442,7 +444,7 @@ class Brokers(GroupOffsets):
         raise problem
 
     def wait_after(self, error: RocketAppError, topic: str) -> float:
-        """Seconds until a request for messages that failed is sent again; what else may help is done."""
+        """Seconds to wait before a failed pull or pop is repeated. Starts what may help, such as a new route."""
         delay = self._config.pull_retry_delay
         if isinstance(error, ConnectionLostError):
             return min(LOST_DELAY, delay)
@@ -458,21 +460,21 @@ class Brokers(GroupOffsets):
         return delay
 
     def brokers_of(self, topic: str) -> list[str]:
-        """Names of the brokers that have the topic, in a random order."""
+        """The names of the topic's brokers, in random order."""
         route = self._client.routes.get(topic)
         names = [data.broker_name for data in route.brokers] if route is not None else []
         self._random.shuffle(names)
         return names
 
     def heartbeat_soon(self) -> None:
-        """Tell every broker who we are; a heartbeat that is under way is enough."""
+        """Send heartbeats to all brokers, unless some are under way."""
         if self._beating is None or self._beating.done():
             self._beating = self._tasks.start(self._client.heartbeat(), f"heartbeat {self._group}")
 
     async def members(self, broker_name: str) -> list[str]:
-        """The client ids of the group's members, as this broker knows them; an empty list when it knows none.
+        """The client ids of the group's members according to this broker; empty when it knows none.
 
-        Members tell slaves of themselves as well: while the master is not connected, a slave is asked.
+        A slave is asked while the master is not connected: members send heartbeats to slaves too.
         """
         if (slave := self.slaves.connection(broker_name)) is not None:
             return await clients.member_list(slave, self._group, _MEMBERS_TIMEOUT)
@@ -486,23 +488,22 @@ class Brokers(GroupOffsets):
     async def lock(
         self, broker_name: str, queues: Iterable[MessageQueue], *, owner: str | None = None
     ) -> set[MessageQueue]:
-        """Lock queues, or renew their locks, in one request to a connected broker; which are ours.
+        """Lock queues, or renew their locks, in one request to a connected broker. Returns those that we hold.
 
-        `owner`: the client id of another member, in whose place they are locked.
+        `owner`: the client id of another member to lock them for.
         """
         connection, who = self._connected(broker_name), owner or self._client.client_id
         return await locks.lock(connection, self._group, who, queues, self._config.lock_timeout)
 
     async def unlock(self, broker_name: str, queues: Iterable[MessageQueue]) -> None:
-        """Give locks back, in one request to a connected broker."""
+        """Unlock queues in one request to a connected broker."""
         connection = self._connected(broker_name)
         await locks.unlock(connection, self._group, self._client.client_id, queues, self._config.lock_timeout)
 
     async def holding(self, message: Message, queue: MessageQueue) -> Connection:
-        """The connection to its master, dialled if need be; AnotherQueueError when that has it no more.
+        """A connection to the master, dialled if necessary. Raises AnotherQueueError if it lost the message.
 
-        On a connection on which the queue was not recognised yet, it is asked for this message: a broker that has lost
-        its tail has it perhaps still.
+        On a connection on which the queue was not recognised yet, the broker is asked for this message first.
         """
         connection = await self.connection(queue.broker_name)
         if queue in self.landmarks and self._recognised.get(queue) is not connection:
@@ -517,9 +518,9 @@ class Brokers(GroupOffsets):
     async def send_back(
         self, message: Message, queue: MessageQueue, *, delay_level: int, max_retries: int, timeout: float
     ) -> None:
-        """Hand a failed message of this queue back; returns when the broker has stored it for later.
+        """Send a failed message back; returns when the broker has stored it for later.
 
-        It finds the message by its place in the log. Raises AnotherQueueError when another one may be there.
+        The broker finds it by its position in the log. Raises AnotherQueueError when another message may be there.
         """
         connection = await self.holding(message, queue)
         request = SendBackRequest(
@@ -535,12 +536,12 @@ class Brokers(GroupOffsets):
 
 
 def is_busy(error: RocketAppError) -> bool:
-    """Whether a broker has not looked at the request: it has too much to do, or may not be read."""
+    """Whether a broker did not process the request: it has too much to do, or may not be read."""
     return isinstance(error, BrokerError) and error.code in _BUSY
 
 
 def _first_record(result: PullResult, queue: MessageQueue, offset: int = 0) -> Landmark | None:
-    """Of the message at this offset or behind it: a record that holds several is sent whole."""
+    """The record of the message at this offset or behind it. A record with several messages is sent whole."""
     found = (one for one in decode_records(result.body, queue) if one.offset >= offset)
     first = next(found, None)
     return None if first is None else _landmark(first)

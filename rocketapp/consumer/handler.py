@@ -1,6 +1,6 @@
-"""What a consumer knows of the functions that it calls, and what it calls them with: an item.
+"""The functions that a consumer calls, and the items it calls them with.
 
-An item is one message, or the list of them of a `batch=` handler.
+An item is one message, or the list of messages of a `batch=` handler.
 """
 
 from __future__ import annotations
@@ -67,22 +67,22 @@ class ConsumedTopic:
 
     @property
     def kind(self) -> HandlerKind:
-        """That of its handlers, which agree in it."""
+        """The kind of its handlers, which is the same for all."""
         return kind_of(self.handlers[0].subscription)
 
     @property
     def by_message(self) -> bool:
-        """Its handlers are called with messages, which others may hand to this member as well."""
+        """Whether handlers are called with messages, which other members may forward to this one."""
         return self.sink is None and self.kind.by_message
 
     @property
     def is_popped(self) -> bool:
-        """Brokers hand out its messages one by one."""
+        """Whether brokers hand out its messages one by one."""
         return self.by_message and self.kind is POPPED
 
     @property
     def needs_lock(self) -> bool:
-        """Its queues are consumed under locks of their broker (`Mode.needs_lock` of its mode)."""
+        """Whether its queues are consumed under a broker's lock (`Mode.needs_lock` of its mode)."""
         if self.sink is not None:
             return bool(self.sink.locked)
         return self.kind.in_order and not self.broadcast

@@ -72,12 +72,15 @@ class Note:
 
 
 class Journal:
-    """The record of one process, and the quarantine that it shares with others."""
+    """Records what one process has in flight, and the quarantine that it shares with other processes."""
 
     def __init__(
         self, directory: Path, clock: Clock, tell: Callable[[str], None], end: Callable[[int], object] = os._exit
     ) -> None:
-        """`tell` hears of processes that died, and why this one ends by `end`. Raises OSError."""
+        """`tell`: receives a line about each process that died, and about the end of this one by `end`.
+
+        Raises OSError.
+        """
         self._directory, self._now, self._tell, self._end = directory, clock.now, tell, end
         self._made = _made(directory)
         self._path = directory / f"{os.getpid()}-{token_hex(4)}{_SUFFIX}"
@@ -118,12 +121,13 @@ class Journal:
     # What this process has in flight.
 
     def note(self) -> Note | None:
-        """The place where one worker notes down what it has in flight; None when all are taken."""
+        """A slot in which one worker records what it has in flight; None when all are taken."""
         return Note(self._slots, self._free.pop(), self._free, self._check) if self._free else None
 
     def _check(self) -> None:
-        """End the process if a handler has closed its descriptors: it reaches no broker any more, and would end in
-        a moment, when what it has in flight is no longer noted down.
+        """End the process if a handler has closed its descriptors.
+
+        It can reach no broker any more and would end soon, when what it has in flight is no longer recorded.
         """
         if self._is_open:
             try:
@@ -133,9 +137,9 @@ class Journal:
                 self._end(1)
 
     def recorder(self, group: str, queue: MessageQueue) -> Callable[..., bytes]:
-        """Makes what a worker notes down that takes offsets of this queue: `record(first, last, is_late=False)`.
+        """A function for the workers of this queue: `record(first, last, is_late=False)`. `is_late`: see `Span`.
 
-        `is_late`: see `Span`. Threads may call it, for each run of messages: so it knows the queue's number.
+        Threads may call it, for each run of messages: so it keeps the queue's number.
         """
         key, pack = _key(group, queue), _SLOT.pack
         number = self._number_of(key)
@@ -162,11 +166,11 @@ class Journal:
         return number
 
     def identify(self, group: str, queue: MessageQueue, offset: int, message_id: str) -> None:
-        """Before its turn: by its id a quarantined message is told from one that another broker has at its offset."""
+        """Record the message id before a quarantined call: another broker may have another message at its offset."""
         self._number_of(json.dumps([_key(group, queue), offset, message_id]))  # a name that no slot has
 
     def close(self) -> None:
-        """This process ends in order, and leaves nothing."""
+        """The process ends normally: remove its records."""
         if self._is_open:
             with contextlib.suppress(OSError):
                 self._write_lifted()
@@ -178,7 +182,7 @@ class Journal:
                 self._leave_no_trace()
 
     def _leave_no_trace(self) -> None:
-        """Remove the directories that this process made, if it was alone there and nothing is quarantined."""
+        """Remove the directories that this process created, if no other uses them and nothing is quarantined."""
         with contextlib.suppress(OSError):
             if not self._quarantine and not any(self._directory.glob(f"*{_SUFFIX}")):
                 (self._directory / "quarantine.json").unlink(missing_ok=True)
@@ -186,7 +190,7 @@ class Journal:
                 path.rmdir()  # fails where anything else is kept
 
     def _forget(self) -> None:
-        """Also in a forked child: it has nothing in flight, and must not keep the lock of a parent that dies."""
+        """Close the files; also in a forked child, which must not keep the lock of a parent that dies."""
         if self._is_open:
             self._is_open = False
             self._slots.close()
@@ -195,7 +199,7 @@ class Journal:
     # What others had.
 
     def quarantined(self, group: str, queue: MessageQueue, first_offset: int) -> dict[int, Quarantined]:
-        """By offset what is quarantined in a queue that begins at this offset. Each is to be lifted."""
+        """The quarantined messages of a queue from this offset on, by offset. Each must be lifted."""
         key = _key(group, queue)
         with contextlib.suppress(OSError):
             # Every time: this queue is perhaps that of a process that died a moment ago.
@@ -205,7 +209,7 @@ class Journal:
         return dict(self._quarantine.get(key, {}))
 
     def lift(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """This quarantined message is done, or dead: it has not ended the process."""
+        """Remove a message from quarantine: it is done or dead, and has not ended the process."""
         self._drop(_key(group, queue), [offset])
 
     def _drop(self, key: str, offsets: list[int]) -> None:
@@ -223,13 +227,13 @@ class Journal:
             self._update([])
 
     def _look(self) -> None:
-        """Take over what processes that died had in flight."""
+        """Take over the records of processes that have died."""
         self._update([path for path in self._directory.glob(f"*{_SUFFIX}") if path != self._path])
 
     def _update(self, others: Iterable[Path]) -> None:
-        """Under a lock: read what is quarantined, take out and add what has changed, and write it.
+        """Under a lock: read the quarantine, apply the changes, and write it.
 
-        What these processes had in flight is added if they died.
+        What the processes `others` had in flight is added if they died.
         """
         self._written_at = self._now()
         opened = os.open(self._directory / "quarantine.json", os.O_RDWR | os.O_CREAT, 0o600)
@@ -276,13 +280,13 @@ def _text_of(quarantine: Quarantine) -> bytes:
 
 
 def _write(file: int, data: bytes, at: int) -> None:
-    """All of it. Raises OSError, also when the disk has room for a part."""
+    """Write all bytes. Raises OSError, also when the disk has room for only a part."""
     if os.pwrite(file, data, at) != len(data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _made(directory: Path) -> list[Path]:
-    """Make this directory; which ones had to be made, from outside to inside."""
+    """Create a directory. Returns those that were created, outermost first."""
     missing = [path for path in (*reversed(directory.parents), directory) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     return missing
@@ -320,7 +324,7 @@ def _left_in(path: Path) -> list[Span] | None:
 
 
 def _parsed(text: str) -> Quarantine:
-    """What a file says; nothing when a death left it unfinished."""
+    """The quarantine in a file; empty when a death left the file incomplete."""
     try:
         found, _ = json.JSONDecoder().raw_decode(text or "{}")
         return {

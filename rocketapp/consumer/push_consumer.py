@@ -27,10 +27,10 @@ from rocketapp.consumer.queues.leases import Leases
 from rocketapp.consumer.queues.rebalancer import Rebalancer
 from rocketapp.consumer.queues.start import Starts
 from rocketapp.consumer.retry.attempts import FailedAttempts
-from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.breaker import FailurePauses
 from rocketapp.consumer.retry.redelivery import Redelivery, SendRaw
 from rocketapp.consumer.rollout.check import SubscriptionCheck
-from rocketapp.consumer.rollout.forward import Forwarding, Taking
+from rocketapp.consumer.rollout.forward import Forwarder, ForwardReceiver
 from rocketapp.consumer.watch.figures import Figures, IdleReport
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.in_threads import MakeThreads, Threads
@@ -94,10 +94,10 @@ class PushConsumer:
 
         self._commits = commits = Commits(member, offsets_of(member, offset_store))
         self._redelivery = Redelivery(member, send_raw)
-        self._stopping = Stopping(member)
+        self._stopping = FailurePauses(member)
         self._check = SubscriptionCheck(member)
         callers = Callers(member, threads, journal)
-        forwarding = Forwarding(member, self._check, callers)
+        forwarding = Forwarder(member, self._check, callers)
         attempts = FailedAttempts(member, self._redelivery, self._stopping)
 
         context = ModeContext(
@@ -111,7 +111,7 @@ class PushConsumer:
             prompt=commits.prompt,
         )
         self._modes = modes = Modes(context)
-        self._taking = Taking(member, modes.concurrent)
+        self._taking = ForwardReceiver(member, modes.concurrent)
 
         self._leases = Leases(member, commits)
         self._starts = Starts(member, modes, commits=commits, leases=self._leases, attempts=attempts)

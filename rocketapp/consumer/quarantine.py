@@ -1,10 +1,10 @@
-"""Quarantined messages: which of them has its turn, and which is a dead letter without a call.
+"""Quarantined messages: when each may be called, and which one is a dead letter without a call.
 
 A message is quarantined when it was in flight as a process died (`state.quarantine`). Each handler is called for one of
-them at a time, and ordinary messages go on beside it; in order, only the queue or the key of a quarantined message
-waits with it. When a process has died with several of them in flight, all handlers together get one at a time.
+them at a time, and ordinary messages go on beside it; in order, only the queue or key of a quarantined message waits.
+When a process died with several of them in flight, all handlers together get one at a time.
 
-A call that lasts for longer than the patience gives its turn up, so that one that hangs holds up no other.
+A call that lasts longer than the patience gives its turn up, so that one that hangs does not hold up the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _TELL_AFTER = 5.0
 
 
 class _Turn(Turn):
-    """The turn of one message, which lasts until its call has ended, or for the patience."""
+    """The turn of one message; ends with its call, or after the patience."""
 
     __slots__ = ("begun", "handler_name", "message", "note", "session", "timer", "was_paused")
 
@@ -50,12 +50,12 @@ class _Turn(Turn):
 
     @property
     def is_paused(self) -> bool:
-        """It does not begin although it has its turn."""
+        """Whether it cannot begin although it is its turn, because of a pause."""
         return self.session.is_paused(self.message)
 
 
 class QueueQuarantine:
-    """The quarantined messages of one session of one queue that are still in quarantine."""
+    """The messages of one session of one queue that are still quarantined."""
 
     def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
         self._journal, self._group, self._process_queue = journal, member.noted_as, process_queue
@@ -76,7 +76,7 @@ class QueueQuarantine:
         return message.offset in self._open
 
     def dead_letter_of(self, message: Message, handler: Handler) -> DeadLetter | None:
-        """Count the deaths as attempts; the outcome of a message that is the cause and has no attempt left."""
+        """Count deaths as attempts. Returns the dead letter for a message that is the cause and has no attempt left."""
         one, retries = self._open[message.offset], handler.subscription.retries
         if not one.is_of(message.message_id):
             return None
@@ -89,17 +89,17 @@ class QueueQuarantine:
         return DeadLetter(f"the process died while handling it, {times}")
 
     def lift(self, offset: int) -> None:
-        """It did not end the process, or it is a dead letter: it is quarantined no more."""
+        """Lift the quarantine of a message that did not end the process, or is a dead letter."""
         if self._open.pop(offset, None) is not None:
             self._journal.lift(self._group, self._queue, offset)
 
     def lift_below(self, offset: int) -> None:
-        """The same for all below this offset."""
+        """Lift the quarantine of all messages below this offset."""
         for one in [one for one in self._open if one < offset]:
             self.lift(one)
 
     def lift_when_finished(self, message: Message) -> None:
-        """Its dead letter is under way: until that is stored, the next owner must not call its handler either."""
+        """Lift it when its dead letter is stored: until then the next owner must not call its handler."""
         if self._process_queue.holds(message):
             self._process_queue.when_finished[message.offset] = partial(self._is_stored, message)
         else:
@@ -112,7 +112,7 @@ class QueueQuarantine:
     # Turns.
 
     async def turn(self, message: Message, handler: Handler, ended: asyncio.Future[None]) -> bool:
-        """Wait for its turn, which lasts until `ended`; False, without it, when the future `ended` is done before."""
+        """Wait for the message's turn, which lasts until `ended` is done. False when `ended` is done before."""
         turn = self._turns[message.offset] = _Turn(self, message, handler, is_apart=self._open[message.offset].beside)
         self._all.add(turn)
         self._pauses.watch(EVERY, self._start_next)
@@ -128,21 +128,21 @@ class QueueQuarantine:
         return turn.begun.done()
 
     def turn_over(self, message: Message) -> None:
-        """Its call has ended, or it waits no more. Nothing happens the second time."""
+        """The call has ended, or the message waits no more. Idempotent."""
         if (turn := self._turns.get(message.offset)) is not None:
             self._leave([turn])
 
     def ended(self, message: Message) -> None:
-        """Its call has ended, and the process has not."""
+        """The call has ended and the process lives."""
         self.lift(message.offset)
         self.turn_over(message)
 
     def give_up(self) -> None:
-        """The queue is given back: those that have not had their turn get none. Others keep it until they end."""
+        """The queue is given back: messages that wait get no turn; running ones keep theirs."""
         self._leave([turn for turn in self._turns.values() if turn.is_waiting])
 
     def is_paused(self, message: Message) -> bool:
-        """Its topic is paused: it does not begin although it has its turn."""
+        """Whether the message cannot begin although it is its turn, because of a pause."""
         return self._pauses.is_paused(message.topic)
 
     def _leave(self, turns: list[_Turn]) -> None:
@@ -160,7 +160,7 @@ class QueueQuarantine:
         self._tell()
 
     def _start_next(self) -> None:
-        """Start those whose turn it is now, of any session."""
+        """Start the messages whose turn it is now, of any session."""
         while (turn := self._all.next()) is not None:
             turn.session._begin(turn)
 
@@ -175,7 +175,7 @@ class QueueQuarantine:
         turn.timer = asyncio.get_running_loop().call_later(PATIENCE, self._is_late, turn)
 
     def _is_late(self, turn: _Turn) -> None:
-        """It gives its turn up. A death from now on is that of the one that is started beside it."""
+        """The call lasts too long: it gives its turn up. A later death is blamed on the message started beside it."""
         is_paused, was_paused = turn.is_paused, turn.was_paused
         turn.was_paused = is_paused
         if (is_paused and not self._all.are_apart) or (was_paused and not is_paused):
@@ -190,7 +190,7 @@ class QueueQuarantine:
         self._start_next()
 
     def _tell(self) -> None:
-        """Say why the queue is blocked, or that it is not any more."""
+        """Report why the queue is blocked, or that it moves again."""
         waiting = next((turn for turn in self._turns.values() if turn.is_waiting), None)
         if waiting is None:
             self._blocked.moving(self._queue, source=self._source)
@@ -199,7 +199,7 @@ class QueueQuarantine:
             self._blocked.because(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=self._source)
 
     def _reason(self, turn: _Turn) -> str:
-        """What one that waits is waiting for, in words."""
+        """What a waiting message waits for, in words."""
         whose = "the process" if turn.is_apart or self._all.are_apart else turn.handler_name
         before = self._all.before(turn)
         now = "" if before is None else f", now #{before.message.offset} of {before.message.queue}"

@@ -1,6 +1,6 @@
-"""Handlers whose calls are traced: one record when a call begins, one when it has ended, for each message.
+"""Message trace of handler calls: one record at the begin and one at the end of a call, for each message.
 
-What does not end by itself, because the process stops or the queue is given up, has only the first of them.
+A call that does not end, because the process stops or the queue is given up, has only the first record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Note = tuple[object, _Begun, float | None, _Codes]
 
 
 def traced(topics: Sequence[ConsumedTopic], group: str, traces: Traces, random: Random) -> tuple[ConsumedTopic, ...]:
-    """The same topics with handlers that are traced."""
+    """The same topics, with traced handlers."""
     calls = TracedCalls(group, traces, prefix=f"{random.getrandbits(64):016X}")
     return tuple(
         topic if topic.topic == traces.topic else replace(topic, handlers=tuple(map(calls.around, topic.handlers)))
@@ -39,7 +39,7 @@ def traced(topics: Sequence[ConsumedTopic], group: str, traces: Traces, random: 
 
 
 class TracedCalls:
-    """Wraps the handlers of one group, so that each call leaves a record of its begin and its end."""
+    """Wraps the handlers of one group so that each call is traced."""
 
     def __init__(self, group: str, traces: Traces, prefix: str) -> None:
         """`prefix`: makes the ids of calls unique."""
@@ -48,7 +48,7 @@ class TracedCalls:
         self._write = self._lines
 
     def around(self, handler: Handler) -> Handler:
-        """The handler, whose calls leave notes."""
+        """The handler with tracing."""
         call, about = handler.call, handler.subscription
         by_message = kind_of(about).by_message
 
@@ -75,14 +75,14 @@ class TracedCalls:
         return replace(handler, call=tracing_async if about.is_async else tracing)
 
     def begin(self, messages: Iterable[Message]) -> _Begun:
-        """A call begins. One that pulls its messages knows them when it has ended: both records are made then."""
+        """A call begins. A polled call knows its messages only at its end: both records are made then."""
         begun = self._now(), next(self._numbers), tuple(map(stub_of, messages))
         if begun[2]:
             self._add((self._write, begun, None, None))
         return begun
 
     def end(self, begun: _Begun, item: Any, about: Subscription, result: Any, *, raised: bool) -> None:
-        """It has ended: with a result, or with what it raised."""
+        """A call has ended, with a result or an exception."""
         at, number, stubs = begun
         if not stubs:
             begun = at, number, tuple(map(stub_of, item))
@@ -133,7 +133,7 @@ class TracedCalls:
 
 
 def _codes_of(result: object, item: Any, subscription: Subscription) -> _Codes:
-    """What a returned value says of each message."""
+    """What a returned value means for each message."""
     if kind_of(subscription).by_message:
         failures = failures_of(result, False, messages_of(item), subscription)
     else:

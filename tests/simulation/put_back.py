@@ -193,23 +193,23 @@ DEFECTS = {
     "A.4": Defect(
         says="a lock is given back, or runs out, while another member runs a call for its owner",
         changes={
-            "consumer.rollout.forward:Forwarding.may_run": _no,
-            "consumer.rollout.forward:Taking._under_lock": _without_lock,
+            "consumer.rollout.forward:Forwarder.may_run": _no,
+            "consumer.rollout.forward:ForwardReceiver._under_lock": _without_lock,
         },
         needs=frozenset({ROLL_OUT}),
         seeds=(231, 31, 261),
     ),
     "A.5": Defect(
         says="a message has failed that a paused or stopping member did not take",
-        changes={"consumer.rollout.forward:Forwarding._ask": _as_failed},
+        changes={"consumer.rollout.forward:Forwarder._ask": _as_failed},
         needs=frozenset({ROLL_OUT}),
         seeds=(4,),
     ),
     "A.6": Defect(
         says="what is forwarded is called also while its topic is paused",
         changes={
-            "consumer.rollout.forward:Taking._handler_of": _knows_no_pause,
-            "consumer.rollout.forward:Taking._deliver": _straight_to_the_handler,
+            "consumer.rollout.forward:ForwardReceiver._handler_of": _knows_no_pause,
+            "consumer.rollout.forward:ForwardReceiver._deliver": _straight_to_the_handler,
         },
         needs=frozenset({ROLL_OUT, PAUSE}),
         seeds=(63,),

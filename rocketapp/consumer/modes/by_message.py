@@ -22,10 +22,10 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, FailedMessages, ManualCommits, SentBack, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
-from rocketapp.consumer.modes.lines import KeysOfHandler, LineRun, forget, no_place
+from rocketapp.consumer.modes.lines import HandlerKeys, LineRun, forget, no_place
 from rocketapp.consumer.retry.attempts import RetriesInPlace, Step
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.run import STINT, FreeRun, Pair, Taker
+from rocketapp.consumer.workers.run import MESSAGES_PER_ROUND, FreeRun, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import is_retry_topic
 from rocketapp.model.subscription import KEYED
@@ -107,7 +107,7 @@ class MessageDelivery:
         self._lines: dict[int, LineRun] = {}
         """By number: a key's head by its offset, negative when that is in the line; forming batches by taker."""
         self._free: dict[FreeRun, None] = {}
-        self._keys_of: dict[int, KeysOfHandler] = {}
+        self._keys_of: dict[int, HandlerKeys] = {}
         """By the identity of takers."""
         self._places: list[tuple[Any, dict[Hashable, int]]] = []
         """The keys by each `order_by` of the handlers: those that have the same one share lines."""
@@ -261,12 +261,12 @@ class MessageDelivery:
         if heads:
             self._start_heads(list(heads.values()))
 
-    def _keys_in(self, taker: Taker) -> KeysOfHandler:
+    def _keys_in(self, taker: Taker) -> HandlerKeys:
         order_by = taker.handler.subscription.order_by
         places = next((places for one, places in self._places if one == order_by), None)
         if places is None:
             self._places.append((order_by, places := {}))
-        keys = KeysOfHandler(taker, places, self._mode.keyless, self._context.member)
+        keys = HandlerKeys(taker, places, self._mode.keyless, self._context.member)
         return self._keys_of.setdefault(id(taker), keys)
 
     def _new_line(self, number: int) -> LineRun:
@@ -346,7 +346,7 @@ class MessageDelivery:
             if not self._is_prepared(line, taker):
                 return
         else:
-            line.most = STINT
+            line.most = MESSAGES_PER_ROUND
         if self._loop.time() >= self.lease.certain_until:
             self._await_lease()
             return

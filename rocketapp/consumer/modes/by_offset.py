@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rocketapp.consumer.handler import Handler, messages_of
 from rocketapp.consumer.modes.outcomes import failures_of
-from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.breaker import FailurePauses
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.model.outcome import COMMIT, Decisions, Outcome, Retry
 from rocketapp.state.process_queue import ProcessQueue
@@ -23,7 +23,7 @@ from rocketapp.wire.record import Message
 
 
 class ByOffset:
-    """Acknowledges the messages of one session that one handler has finished."""
+    """Acknowledges the messages of one handler in one session."""
 
     rolled_back: bool = False
     """Whether the call that ended last asked for everything that is not committed to be handled again."""
@@ -34,12 +34,12 @@ class ByOffset:
         """Acknowledges one message."""
 
     def done_all(self, messages: Sequence[Message]) -> None:
-        """Acknowledge messages that one call has handled, or several."""
+        """Acknowledge messages that one or several calls have handled."""
         self._handler.stats.handled += len(messages)
         self._process_queue.finish_all(messages)
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
-        """Acknowledge what one call has done; the messages that it has not, and why."""
+        """Acknowledge what a call has done. Returns the other messages, each with its failure."""
         pairs = self.judged(item, result, raised)
         self.done_all([message for message, failure in pairs if failure is None])
         failed = [(message, failure) for message, failure in pairs if failure is not None]
@@ -61,7 +61,7 @@ class ByOffset:
 
 
 def _named(failures: list[Failure | None], error: object, handler: Handler) -> list[Failure | None]:
-    """The same; where the code of a plugin raised, the failure says so: the handler is not to blame."""
+    """The failures, marked when a plugin's code raised: then the handler is not to blame."""
     plugin = handler.owner_of(error) if isinstance(error, BaseException) and not isinstance(error, Outcome) else ""
     if not plugin:
         return failures
@@ -69,18 +69,18 @@ def _named(failures: list[Failure | None], error: object, handler: Handler) -> l
 
 
 class FailedMessages(Protocol):
-    """Sees to failed messages: the redelivery, the nacks of a popped queue, or the answer to the owner of theirs."""
+    """Handles failed messages: redelivery, nacks of a popped queue, or an answer to the owner of a forwarded one."""
 
     @property
     def park(self) -> Callable[[Message, float], None] | None:
-        """Takes a message that is parked; None: the session starts it again after these seconds, if it may start."""
+        """A function that parks a message; None: the session itself starts it again after these seconds."""
         ...
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
 
 
 class SentBack(ByOffset):
-    """Acknowledges by offset, or by handle what was popped; failed messages are sent back, or parked."""
+    """Acknowledges by offset, or popped messages by handle; sends failed messages back, or parks them."""
 
     def __init__(
         self,
@@ -88,14 +88,14 @@ class SentBack(ByOffset):
         handler: Handler,
         failures: FailedMessages,
         park: Callable[[Message, float], None],
-        stopping: Stopping,
+        stopping: FailurePauses,
     ) -> None:
         """`park`: that of the session."""
         super().__init__(process_queue, handler)
         self._failures, self._park, self._stopping = failures, failures.park or park, stopping
 
     def ended(self, item: Any, result: object, raised: bool) -> None:
-        """Acknowledge what one call has done, and send the other messages back."""
+        """Acknowledge what a call has done, and send the other messages back."""
         if self._process_queue.closed:  # its next owner gets them again
             self._stopping.heard(self._handler, self.judged(item, result, raised))
             return
@@ -112,10 +112,10 @@ Handled = tuple[Caller, list[Message]]
 
 
 class Uncommitted:
-    """What one session has handled and not committed, in the order of its handling."""
+    """The messages of one session that were handled and not committed, in the order of handling."""
 
     def __init__(self, process_queue: ProcessQueue[Message], failed: dict[int, Any]) -> None:
-        """`failed`: by offset what is tried again; what has been handled is not any more."""
+        """`failed`: by offset what is being tried again; a handled message is removed from it."""
         self._process_queue, self._failed = process_queue, failed
         self._runs: list[Handled] = []
 
@@ -134,7 +134,7 @@ class Uncommitted:
             self._runs.append((caller, list(messages)))
 
     def commit(self) -> None:
-        """The handler has committed: everything that was handled so far is done."""
+        """The handler has committed: everything handled so far is done."""
         for caller, messages in self._runs:
             caller.handler.stats.handled += len(messages)
             caller.handler.stats.uncommitted -= len(messages)
@@ -142,13 +142,13 @@ class Uncommitted:
         self._runs.clear()
 
     def take(self) -> list[Handled]:
-        """All of them are to be handled again."""
+        """Remove and return all: they are handled again."""
         runs, self._runs = self._runs, []
         return runs
 
 
 class ManualCommits(ByOffset):
-    """Keeps what one handler has handled until it commits."""
+    """Keeps the handled messages of one handler until it commits."""
 
     def __init__(
         self, process_queue: ProcessQueue[Message], caller: Caller, decisions: Decisions, uncommitted: Uncommitted
@@ -157,12 +157,12 @@ class ManualCommits(ByOffset):
         self._caller, self._decisions, self._uncommitted = caller, decisions, uncommitted
 
     def done_all(self, messages: Sequence[Message]) -> None:
-        """These were handled, and are done when the handler commits."""
+        """These were handled; they are done when the handler commits."""
         self._handler.stats.uncommitted += len(messages)
         self._uncommitted.add(self._caller, messages)
 
     def acknowledge(self, item: Any, result: object, raised: bool) -> list[tuple[Message, Failure]]:
-        """Make use of what the handler decided, if its call has not failed; the messages that it has not done, and why.
+        """Apply the handler's decision if its call did not fail. Returns the messages that are not done, with why.
 
         After a rollback those are the messages of this call, which counts as an attempt.
         """

@@ -1,9 +1,8 @@
-"""The seam between an owned queue and the consume mode of its topic.
+"""The interface between an owned queue and the consume mode of its topic.
 
-A consume mode is one file of this room: its messages reach their handlers through
-`consumer.workers`, and it acknowledges what their calls have done: by offset, by handle, or when
-a table has stored it. The owner of a queue knows `Mode` and `Delivery` alone; that of a popped
-topic (`queues.popped`) makes its delivery itself.
+Each consume mode is a file of this room: its messages reach handlers through `consumer.workers`, and it acknowledges
+what the calls have done: by offset, by handle, or when a table has stored it. The owner of a queue knows only `Mode`
+and `Delivery`; that of a popped topic (`queues.popped`) makes its delivery itself.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.puller import Decode
 from rocketapp.consumer.quarantine import QueueQuarantine
 from rocketapp.consumer.retry.attempts import FailedAttempts
-from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.breaker import FailurePauses
 from rocketapp.consumer.retry.redelivery import Redelivery
-from rocketapp.consumer.rollout.forward import Forwarding
+from rocketapp.consumer.rollout.forward import Forwarder
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.model.message_queue import Begin, MessageQueue
 from rocketapp.state.flow_control import QueueLimits
@@ -34,7 +33,7 @@ from rocketapp.wire.record import Message, decode_records
 
 
 class Delivery(Protocol):
-    """The messages of one session of one queue, on their way to handlers and to their acknowledgement."""
+    """Brings the messages of one session of one queue to handlers, and acknowledges them."""
 
     over: asyncio.Future[None]
     """Done when the delivery cannot go on by itself: an orderly one whose lock is lost. Never of a concurrent one.
@@ -43,26 +42,26 @@ class Delivery(Protocol):
     """
 
     def deliver(self, messages: Sequence[Any]) -> None:
-        """What was just put into the process queue, in offset order."""
+        """Messages were just put into the process queue, in offset order."""
         ...
 
     def end(self, *, start_no_more: bool = False) -> None:
-        """Give up the queue: withdraw the messages that were not started; running calls may finish.
+        """Give up the queue: withdraw messages that were not started; running calls may finish.
 
-        What lies below a started message may still start, for the sake of the offset, until `start_no_more`.
+        Messages below a started one may still start, so that the offset can pass them, until `start_no_more`.
         """
         ...
 
     async def drained(self) -> None:
-        """Returns when everything that was started has ended. Call `end` first."""
+        """Returns when every started call has ended. Call `end` first."""
         ...
 
     async def abandon(self) -> bool:
-        """Cancel the running calls; True when none runs any more (a thread cannot be stopped)."""
+        """Cancel the running calls. True when none runs any more (a thread cannot be stopped)."""
         ...
 
     def discard(self) -> None:
-        """The session is void: acknowledge nothing of it any more."""
+        """The session is void: acknowledge nothing more."""
         ...
 
 
@@ -72,16 +71,16 @@ NewQueue = Callable[[MessageQueue, int, int], ProcessQueue[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeContext:
-    """The parts of a group that its consume modes use."""
+    """What the consume modes of a group share."""
 
     member: Member
     redelivery: Redelivery
-    stopping: Stopping
+    stopping: FailurePauses
     attempts: FailedAttempts
     """Of messages that are tried again in place."""
     callers: Callers
     """What calls its handlers."""
-    forwarding: Forwarding
+    forwarding: Forwarder
     """What becomes of messages that no handler takes."""
     prompt: Callable[[ProcessQueue[Message]], None]
     """Called on the loop when messages of a queue in order were finished, so that it may be committed soon."""
@@ -90,9 +89,7 @@ class ModeContext:
 
 
 class Mode(ABC):
-    """One consume mode, made once per group. What it pulls, unless it says otherwise, are messages, from the offset
-    that the group has committed.
-    """
+    """One consume mode of a group. By default it pulls messages, from the committed offset on."""
 
     needs_lock: bool = False
     """Its queues are consumed under a lock of the broker."""
@@ -114,12 +111,12 @@ class Mode(ABC):
 
     @abstractmethod
     def open(self, process_queue: ProcessQueue[Any], /) -> Delivery:
-        """The delivery of a new session."""
+        """A delivery for a new session."""
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """How much each of its queues may pull ahead of its handlers.
+        """How far each queue may pull ahead of its handlers.
 
-        With a span: one message that is not finished holds up the committed offset of all above it.
+        With a span: one unfinished message holds up the committed offset of all above it.
         """
         return QueueLimits(
             config.queue_max_messages,
@@ -130,13 +127,13 @@ class Mode(ABC):
         )
 
     def quarantine(self, process_queue: ProcessQueue[Message]) -> QueueQuarantine | None:
-        """What is quarantined in a new session, if anything is."""
+        """The quarantine of a new session, if it has quarantined messages."""
         if self.context.journal is None:
             return None
         return QueueQuarantine(self.context.journal, self.context.member, process_queue) or None
 
     def recorder(self, process_queue: ProcessQueue[Message]) -> Callable[[int, int], bytes] | None:
-        """Makes what a worker notes down that takes some offsets of this queue; None: nothing is noted down."""
+        """A function that records in the journal what workers have in flight; None: nothing is recorded."""
         journal = self.context.journal
         return None if journal is None else journal.recorder(self.context.member.noted_as, process_queue.message_queue)
 

@@ -1,4 +1,4 @@
-"""How messages in order are told apart: lines of those that follow one another, and the keys."""
+"""Lines: messages in order, each of which waits for the one before, of a queue or of a key."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_SPARE = 256
 
 
 class LineRun(Run):
-    """Messages that are handled one after the other: those of a queue, or of one key."""
+    """Messages of a queue or a key that are handled one after the other."""
 
     is_at_work: bool = False
     """It is with workers, or its first message rests, or the head of its key is still in another run."""
@@ -39,14 +39,15 @@ class LineRun(Run):
     """When the batch of its first message is formed, full or not."""
 
     def __init__(self, delivery: Any, number: int) -> None:
-        """`number`: where it is found among the lines of its session."""
+        """`number`: identifies it among the lines of its session."""
         super().__init__((), delivery)
         self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
         self.number: int = number
 
     def has_formed(self, most: int, *, is_last: bool) -> bool:
-        """Put the messages in front into one batch that follow directly for the same handler; or begin to wait for
-        more, unless these are the last ones, and have the delivery start it after that.
+        """Form a batch of the messages in front that follow each other and have one handler, or wait for more.
+
+        Does not wait if these are the last ones. After the wait the delivery starts the batch.
         """
         taker, item = self.items[0]
         if not isinstance(item, Message):
@@ -74,14 +75,14 @@ class LineRun(Run):
         self.delivery.start(self)
 
     def wait_no_more(self) -> None:
-        """For more messages of its first batch."""
+        """Stop waiting for more messages of the first batch."""
         self.formed_by = None
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
 
     def put_back(self, taker: Taker, messages: Sequence[Message]) -> None:
-        """They come next; those of a batch as batches, for which nothing is waited any more."""
+        """Put messages back in front; those of a batch as a batch that waits for no more."""
         most = taker.caller.batch
         self.items.extendleft((taker, item) for item in reversed(messages if most is None else cut(messages, most)))
 
@@ -89,7 +90,7 @@ class LineRun(Run):
         return f"<LineRun {self.number}: {len(self.items)} messages>"
 
     def note(self, note: Note, most: int) -> int:
-        """What comes while a call is suspended is not in the note: it belongs to the next time."""
+        """Record them in the journal. Messages that come while a call is suspended are recorded the next time."""
         items = self.items
         try:
             if self.record_of is None or not items[0][0].handler.runs_here:
@@ -108,14 +109,15 @@ class LineRun(Run):
         self.delivery.returned(self)
 
 
-class KeysOfHandler:
-    """What tells the keys of the messages of one handler in one session."""
+class HandlerKeys:
+    """The keys of the messages of one handler in one session."""
 
     __slots__ = ("_function", "_keyless", "_observe", "_subscription", "key_of", "places")
 
     def __init__(self, taker: Taker, places: dict[Hashable, int], keyless: Counter[str], member: Member) -> None:
-        """`places`: those of all handlers with the same `order_by`. `keyless`: by handler how many of its first
-        messages, of all queues, lack the property; FIRST: need not be counted any more.
+        """`places`: shared by all handlers with the same `order_by`.
+
+        `keyless`: by handler how many of its first messages, of all queues, lack the property; FIRST: stop counting.
         """
         self._keyless, self._observe, self._subscription = keyless, member.observe, taker.handler.subscription
         order_by: Any = self._subscription.order_by
@@ -130,7 +132,10 @@ class KeysOfHandler:
         """By key: the number of its line, or the offset of its head, which may be done."""
 
     def _seen(self, message: Message) -> Hashable:
-        """If none of the first messages has the property, that is told once: nothing else would tell a wrong name."""
+        """The key of one of the first messages.
+
+        If none of them has the property, that is reported once: it may be misspelt.
+        """
         key, about, keyless = self._function(message), self._subscription, self._keyless
         if key is not None:
             keyless[about.handler_name] = FIRST
@@ -144,7 +149,7 @@ class KeysOfHandler:
         return key
 
     def _of_others(self, message: Message) -> Hashable:
-        """Our function may not know what only another member handles: such messages have one key together."""
+        """Messages that only another member handles share one key: our function may not know them."""
         try:
             key = self._function(message)
             hash(key)
@@ -154,7 +159,7 @@ class KeysOfHandler:
 
 
 def forget(places: dict[Hashable, int], lines: Container[int], process_queue: ProcessQueue[Any]) -> None:
-    """Keys of which no message is left, when there are many."""
+    """Forget keys without messages, when there are many."""
     if (count := len(places) - _MOST_SPARE) > 0 and count > 2 * len(process_queue):
         is_unfinished = process_queue.is_unfinished
         for key in [key for key, place in places.items() if not (place in lines or is_unfinished(place))]:

@@ -1,4 +1,4 @@
-"""What a handler returned or raised → done, or a failure with its reason."""
+"""Turns what a handler returned or raised into done, or a failure with its reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rocketapp.wire.record import Message
 def failures_of(
     result: object, raised: bool, messages: Sequence[Message], subscription: Subscription
 ) -> list[Failure | None]:
-    """Why each of these messages failed, or None, from what one call for all of them returned or raised."""
+    """For each message the failure, or None for done, from the result of one call for all of them."""
     home = file_of(subscription)
     if raised:
         if isinstance(result, Unreadable):
@@ -42,9 +42,9 @@ def failures_of(
 def _with_traceback(
     failures: list[Failure | None], raised: object, messages: Sequence[Message], subscription: Subscription
 ) -> list[Failure | None]:
-    """The traceback goes with the dead letter of a last attempt; of other attempts it is logged at DEBUG.
+    """Add tracebacks: to the dead letter of a last attempt; of other attempts it is logged at DEBUG.
 
-    Outcomes are raised on purpose: theirs is logged at DEBUG too.
+    Outcomes are raised on purpose: their traceback is logged at DEBUG, too.
     """
     if not isinstance(raised, BaseException) or isinstance(raised, Skip):
         return failures
@@ -60,12 +60,11 @@ def _with_traceback(
 
 
 def failure_of(result: object, raised: bool, home: str = "", policy: Policy | None = None) -> Failure | None:
-    """Why an attempt failed; None when the message is done.
+    """Why an attempt failed; None when the message is done: for every returned value that is neither an outcome nor
+    unawaited work.
 
-    So it is with any returned value that is not an outcome, and not work that was never awaited.
-
-    `home`: the handler's file, so that the text of an exception can end with its line there.
-    `policy`: what the handler's exceptions mean.
+    `home`: the handler's file, so that the text of an exception can end with its line there. `policy`: what the
+    handler's exceptions mean.
     """
     if isinstance(result, type) and issubclass(result, Outcome):
         result, raised = _made(result)  # `return Retry` means what `raise Retry` does
@@ -86,7 +85,7 @@ def failure_of(result: object, raised: bool, home: str = "", policy: Policy | No
 
 
 def _of_outcome(outcome: Outcome, home: str) -> Failure | None:
-    """What its class says: the user's own class may lack attributes, or have set them to anything."""
+    """The failure of an outcome, by its class: a user's subclass may lack attributes, or have any values in them."""
     if isinstance(outcome, Park):
         return Failure("Park", outcome.reason, after=outcome.after, parked=True)
     match outcome:
@@ -113,7 +112,7 @@ def _of_retry(outcome: Retry, home: str) -> Failure:
 
 
 def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:
-    """An outcome of this class, and whether it is the exception that its construction raised instead."""
+    """An instance of this outcome class, and whether it is instead the exception that its construction raised."""
     try:
         return kind(), False
     except Exception as error:
@@ -121,13 +120,13 @@ def _made(kind: type[Outcome]) -> tuple[BaseException, bool]:
 
 
 def _cause(outcome: BaseException, home: str) -> str:
-    """What made a handler give up: `raise Retry() from error`, or within an `except`."""
+    """The exception behind an outcome: `raise Retry() from error`, or one raised within an `except`."""
     cause = outcome.__cause__ or outcome.__context__
     return f"{type(cause).__name__}: {text_of(cause, home)}" if cause is not None else ""
 
 
 def text_of(error: BaseException, home: str) -> str:
-    """What it says, and where it was raised: the line stays when the text is cut."""
+    """The text of an exception and where it was raised; the line stays when the text is cut."""
     text = safe_text(error)
     place = place_of_error(error, home)
     if isinstance(error, BaseExceptionGroup):

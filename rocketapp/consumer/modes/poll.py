@@ -48,7 +48,7 @@ _ANSWER_TIME = 1.0
 
 
 class PolledMode(MessageMode):
-    """Calls one polled handler, for up to `concurrency` queues at once. Nothing is noted down of what is in flight."""
+    """Calls one polled handler, for up to `concurrency` queues at once. Nothing is recorded in the journal."""
 
     def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
         """`topic` has one handler."""
@@ -64,17 +64,17 @@ class PolledMode(MessageMode):
         return self.handler.call(batch)
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """A queue that has reached them waits for its next call, which is no fault."""
+        """A queue at its limits waits for its next call, which is no fault."""
         every = self.handler.subscription.every or 0.0
         return replace(super().limits(config), patience=every + FLOW_PATIENCE)
 
     def open(self, process_queue: ProcessQueue[Message]) -> PolledDelivery:  # type: ignore[override]
-        """The delivery of a new session."""
+        """A delivery for a new session."""
         return PolledDelivery(process_queue, self)
 
 
 class PolledBatch(list[Message]):
-    """One call for one queue: the messages that it has pulled so far."""
+    """One call for one queue, and the messages that it has pulled so far."""
 
     def __init__(self, delivery: PolledDelivery) -> None:
         super().__init__()
@@ -97,18 +97,18 @@ class PolledBatch(list[Message]):
             self.loop.call_soon_threadsafe(self.delivery.began, self)
 
     async def take(self, most: int) -> list[Message]:
-        """At most this number of messages. Raises RuntimeError when the call has ended."""
+        """Up to `most` messages. Raises RuntimeError when the call has ended."""
         self._check("pull")
         taking = self.delivery.take(self, most)
         return await (taking if self.around_pull is None else self.around_pull(taking))
 
     @property
     def is_cut(self) -> bool:
-        """The call runs on, and gets no more: its queue is given up, or this process was forked."""
+        """Whether the call gets no more messages: its queue is given up, or this process was forked."""
         return not self.is_over and self.delivery.is_cut
 
     def next_in(self, seconds: float) -> None:
-        """Call again this long after the end of this call. Raises RuntimeError when it has ended."""
+        """Set the time until the next call, counted from the end of this one. Raises RuntimeError after its end."""
         self._check("use next_in")
         self.next_after = seconds
 
@@ -118,7 +118,7 @@ class PolledBatch(list[Message]):
 
 
 class PolledDelivery(MessageDelivery):
-    """One session of one queue: what was pulled waits for the next call, and its calls are a line of batches."""
+    """One session of one queue: pulled messages wait for the next call."""
 
     def __init__(self, process_queue: ProcessQueue[Message], mode: PolledMode) -> None:
         super().__init__(process_queue, mode, mode.context.redelivery)
@@ -134,7 +134,7 @@ class PolledDelivery(MessageDelivery):
 
     @property
     def is_cut(self) -> bool:
-        """Calls get no more: the queue is given up, or this process was forked."""
+        """Whether calls get no more messages: the queue is given up, or this process was forked."""
         return self._ended.done() or self._callers.is_halted
 
     def deliver(self, messages: Sequence[Message]) -> None:
@@ -145,7 +145,7 @@ class PolledDelivery(MessageDelivery):
     # What the running call takes.
 
     async def take(self, batch: PolledBatch, most: int) -> list[Message]:
-        """Give the call messages: what there is, or what comes within a moment."""
+        """Give messages to the call: those that are there, or that come within a moment."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_ANSWER_TIME):
                 while len(self._waiting) < most and self._may_pull(batch) and not self._is_at_end():
@@ -165,7 +165,7 @@ class PolledDelivery(MessageDelivery):
         return not (self._ended.done() or self.is_void or self._call.caller.is_paused_for(batch))
 
     def _is_at_end(self) -> bool:
-        """Whether the broker had nothing more in its last answer, or the queue holds as much as it may."""
+        """Whether the broker's last answer was empty, or the queue is at its limits."""
         queue = self._process_queue
         if len(queue) >= self._member.limits.of(self.queue.topic).queue_max_messages:
             return True
@@ -174,7 +174,7 @@ class PolledDelivery(MessageDelivery):
     # The end.
 
     def end(self, *, start_no_more: bool = False) -> None:
-        """Call no more; the running call goes on with what it has."""
+        """Start no more calls; the running one goes on with the messages it has."""
         super().end(start_no_more=True)
         self._changed.set()
         if self._waiting:
@@ -198,7 +198,7 @@ class PolledDelivery(MessageDelivery):
     # The calls.
 
     async def _next_call(self, line: LineRun, after: float) -> None:
-        """Have the handler called after so many seconds."""
+        """Call the handler after so many seconds."""
         await asyncio.wait([self._ended], timeout=after)
         if self._ended.done():
             return
@@ -258,7 +258,7 @@ class PolledDelivery(MessageDelivery):
 def _failure_of_call(
     result: object, messages: Sequence[Message], about: Subscription, *, raised: bool
 ) -> Failure | None:
-    """Why a call failed, or None. It is done or not as a whole: what it says of single messages cannot be kept."""
+    """Why a call failed, or None. It succeeds or fails as a whole: outcomes of single messages cannot be kept."""
     home = file_of(about)
     if not raised:
         try:

@@ -151,7 +151,7 @@ class Sink:
 
 
 class SinkMode(Mode):
-    """Consumes one topic by a sink; its retries are concurrent."""
+    """Consumes one topic by a sink. Retries go to the handler, concurrently."""
 
     def __init__(self, topic: ConsumedTopic, context: ModeContext) -> None:
         """`topic` has one handler."""
@@ -168,7 +168,7 @@ class SinkMode(Mode):
             self.own_start: Begin | None = self._begin
 
     def limits(self, config: ConsumerConfig) -> QueueLimits:
-        """What is acknowledged in its own time has its own limits, and then the span does not count."""
+        """A sink may set its own limits; then the span does not count."""
         sink = self.sink
         return QueueLimits(
             config.queue_max_messages if sink.max_messages is None else sink.max_messages,
@@ -180,7 +180,7 @@ class SinkMode(Mode):
         )
 
     def _records(self, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int) -> list[StoredRecords]:
-        """What an answer holds, without messages that the subscription does not want."""
+        """The record blocks of an answer, without messages that the subscription does not match."""
         if not self.handler.subscription.tags:
             found = stored_records(data, queue, max_inflated_bytes=max_inflated_bytes)
             return [] if found is None else [found]
@@ -188,7 +188,7 @@ class SinkMode(Mode):
         return [StoredRecords.of(wanted, queue)] if wanted else []
 
     async def _begin(self, start: QueueStart) -> int | None:
-        """Where a session begins, when the plugin keeps the offsets."""
+        """Where a session begins, for a plugin that stores the offsets itself."""
         assert self.sink.begin is not None
         if self.sink.until_now:
             # A queue that has lost its tail, or took the place of another, may end below where that one did.
@@ -202,18 +202,18 @@ class SinkMode(Mode):
             raise PluginError(self.sink.plugin, f"{type(error).__name__}: {error}") from error
 
     def open(self, process_queue: ProcessQueue[Any]) -> WriterDelivery:
-        """The delivery of a new session."""
+        """A delivery for a new session."""
         return WriterDelivery(process_queue, self)
 
     def why_it_waits(self, process_queue: ProcessQueue[Any], stood_still: float) -> str:
-        """Nothing: a writer says itself what it waits for, and what it has taken waits for no call."""
+        """Nothing: a writer reports itself what it waits for."""
         return ""
 
 
 def decode_wanted(
     handler: Handler, member: Member, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int
 ) -> Sequence[Message]:
-    """The messages of an answer that the subscription wants. Others are counted: brokers compare hashes alone."""
+    """The messages of an answer that the subscription matches. Others are counted: brokers compare hashes only."""
     messages = decode_records(data, queue, max_inflated_bytes=max_inflated_bytes)
     tags = handler.subscription.tags
     shares = TagTable([(True, tags)]).split(messages) if tags else [(True, messages)]
@@ -224,7 +224,7 @@ def decode_wanted(
 
 
 class WriterDelivery:
-    """Gives a writer what is not paused."""
+    """Gives pulled messages to a writer, except during a pause."""
 
     def __init__(self, process_queue: ProcessQueue[Any], mode: SinkMode) -> None:
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -253,7 +253,7 @@ class WriterDelivery:
         self._look()
 
     def end(self, *, start_no_more: bool = False) -> None:
-        """Withdraw what was not taken; nothing more is."""
+        """Withdraw messages that the writer has not taken."""
         self._is_ended = True
         if self._waiting:
             self._process_queue.withdraw(self._waiting[0].offset)
@@ -270,7 +270,7 @@ class WriterDelivery:
             self._tell(error)
 
     async def abandon(self) -> bool:
-        """False: whether anything of the writer runs on is not known."""
+        """Always False: whether anything of the writer goes on is not known."""
         return False
 
     def discard(self) -> None:
@@ -292,7 +292,7 @@ class WriterDelivery:
         self._look()
 
     def _look(self) -> None:
-        """Give the writer what it may take: during a pause at most the one thing that is the probe."""
+        """Give messages to the writer: all, or during a pause at most one as the probe."""
         if self._is_ended or not self._waiting or self._writer is None or self.over.done():
             return
         if not self._member.pauses.is_paused(self._topic):
@@ -312,13 +312,13 @@ class WriterDelivery:
         self._member.observe(LoopFailed(f"consuming {self.queue}", text))
 
     def park(self, message: Message, after: float) -> None:
-        """A message that the writer has taken and that failed is parked."""
+        """Park a message that the writer has taken and that failed."""
         self._parked.append(message)
         if after:
             asyncio.get_running_loop().call_later(after, self._pauses_changed)
 
     def fail(self, error: BaseException) -> None:
-        """The writer can do nothing now, or is broken."""
+        """The writer cannot go on: end the session."""
         if not self.over.done():
             self._tell(error)
             self.over.set_exception(error if isinstance(error, Exception) else RuntimeError(str(error)))

@@ -1,6 +1,6 @@
-"""Which mode consumes which topic: a new consume mode is one more case here, and a file if no mode here does it.
+"""Which consume mode a topic has. A new mode is one more case here, and a file of its own.
 
-A mode is imported when a topic is consumed so: every start would pay for those that it does not use.
+A mode is imported when a topic needs it: importing all would slow down every start.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rocketapp.model.subscription import POLLED
 
 
 def mode_of(topic: ConsumedTopic, context: ModeContext) -> Mode | None:
-    """The mode of this topic alone; None: it is consumed concurrently, with others."""
+    """The mode of this topic alone; None: it is consumed concurrently, together with other topics."""
     if topic.sink is not None:
         from rocketapp.consumer.modes.sink import SinkMode
 
@@ -48,5 +48,5 @@ class Modes:
         return f"<Modes of {len(self._of_topics)} topics, others are concurrent>"
 
     def of(self, topic: str) -> Mode:
-        """How this topic is consumed."""
+        """The mode of this topic."""
         return self._of_topics.get(topic, self.concurrent)

@@ -1,10 +1,11 @@
-"""How far one member of a broadcast group is done: in a file of its own, because brokers keep one offset for a group.
+"""The offsets of one member of a broadcast group, in a file of its own: brokers keep one offset per group.
 
-The file is `broadcast_dir/cluster/group/worker-N.json`. It is written beside itself and put in place whole; the one
-before stays as `.bak`. A lock says which process has it, since with two each would go on where the other one was: the
-second takes the next number.
+The file is `broadcast_dir/cluster/group/worker-N.json`. It is written beside itself and renamed into place; the
+previous one stays as `.bak`. A lock says which process owns it; a second process takes the next number, because two
+would overwrite each other's offsets.
 
-A file that cannot be read or written stops nothing: it is told, and queues without an offset begin by their start rule.
+A file that cannot be read or written stops nothing: that is reported, and queues without an offset begin by their start
+rule.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _AGAIN = 5.0
 
 
 def folder_of(directory: str, *, cluster: str, group: str) -> Path:
-    """Where the workers of a machine keep the offsets of a group."""
+    """The folder with the offset files of a group on this machine."""
     return Path(directory) / _folder(cluster or _UNNAMED) / _folder(group)
 
 
@@ -51,10 +52,10 @@ def _folder(name: str) -> str:
 
 
 class LocalOffsets(GroupOffsets):
-    """The offsets of a group in one file, or in memory alone."""
+    """The offsets of a group in one file, or in memory only."""
 
     def __init__(self, member: Member, folder: Path, worker: int | None) -> None:
-        """`worker`: the number that its file has if it is free; None keeps offsets for the life of the process."""
+        """`worker`: the number of its file, if free; None keeps offsets only in memory."""
         self._member, self._folder, self._worker = member, folder, worker
         self._path: Path | None = None
         """Its file, once it is open."""
@@ -80,7 +81,7 @@ class LocalOffsets(GroupOffsets):
     # The life of the file.
 
     def open(self) -> None:
-        """Take a file and read it."""
+        """Lock a file and read it."""
         if self._worker is None or self._path is not None:
             return
         others = []
@@ -99,7 +100,7 @@ class LocalOffsets(GroupOffsets):
         self._read(path)
 
     def close(self) -> None:
-        """Give the file up; also in a forked child, whose parent keeps it."""
+        """Release the file; also in a forked child, whose parent keeps it."""
         self._forget_again()
         if self._lock is not None:
             os.close(self._lock)
@@ -150,9 +151,9 @@ class LocalOffsets(GroupOffsets):
     # What an offset store does.
 
     async def committed(self, queue: MessageQueue, *, timeout: float | None = None) -> int | None:
-        """How far this member is done; None when it is not known.
+        """The offset; None when it is not known.
 
-        What could not be written is written now if it can be: queues that end are looked at, and commit nothing more.
+        Also writes what could not be written before: a queue that ends is looked at, and commits nothing more.
         """
         if self._again is not None and self._path is not None:
             with contextlib.suppress(RequestTimeoutError):
@@ -160,9 +161,9 @@ class LocalOffsets(GroupOffsets):
         return self._offsets.get(queue)
 
     async def commit(self, queue: MessageQueue, offset: int, *, timeout: float | None = None) -> None:
-        """Everything below `offset` is done; returns when that is written, or cannot be, which is told.
+        """Commit: everything below `offset` is done. Returns when that is written, or reported as not writable.
 
-        Raises RequestTimeoutError when the disk does not answer in time. It may be written later.
+        Raises RequestTimeoutError when the disk does not answer in time; it may be written later.
         """
         self._offsets[queue] = offset
         if self._path is not None:
@@ -210,7 +211,7 @@ class LocalOffsets(GroupOffsets):
 
 
 class _Row(msgspec.Struct, omit_defaults=True):
-    """One queue of a file."""
+    """One queue in a file."""
 
     topic: str
     broker: str
@@ -227,14 +228,14 @@ class _File(msgspec.Struct):
 
 
 def encode(offsets: Mapping[MessageQueue, int], landmarks: Mapping[MessageQueue, Landmark]) -> bytes:
-    """The text of a file. `landmarks`: by which queues are known again."""
+    """The content of a file. `landmarks`: the records that identify the queues."""
     marks = {queue: mark.text() for queue, mark in landmarks.items()}
     rows = [_Row(*queue, offset, marks.get(queue)) for queue, offset in sorted(offsets.items())]
     return json.dumps(msgspec.to_builtins(_File(2, rows)), indent=1).encode() + b"\n"
 
 
 def decode(text: bytes) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str]]:
-    """The offsets in a file's text, and the landmarks. Raises ValueError."""
+    """The offsets and landmarks in a file. Raises ValueError."""
     try:
         rows = msgspec.json.decode(text, type=_File).offsets
     except RecursionError as error:
@@ -245,7 +246,7 @@ def decode(text: bytes) -> tuple[dict[MessageQueue, int], dict[MessageQueue, str
 
 
 def _put_in_place(path: Path, text: bytes, *, keeps: bool) -> None:
-    """Replace the file as a whole. `keeps`: the one in place becomes the backup. Raises OSError."""
+    """Replace the file atomically. `keeps`: the previous one becomes the backup. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_suffix(".new")
     with new.open("wb") as file:

@@ -77,7 +77,7 @@ class OffsetStore(Protocol):
 
 
 class PluginOffsets(GroupOffsets):
-    """Asks the store as the engine asks brokers."""
+    """A plugin's offset store as a `GroupOffsets`."""
 
     travels: bool = False
 
@@ -108,7 +108,7 @@ class PluginOffsets(GroupOffsets):
         return await self._ask(self._store.read(self._group, queue), timeout)
 
     async def committed_for_start(self, queue: MessageQueue) -> Committed:
-        """A group that had its offsets at the brokers goes on there."""
+        """The offset in the store, or at the brokers for a group that had its offsets there before."""
         known = await super().committed_for_start(queue)
         return await self._brokers.committed_for_start(queue) if known.offset is None else known
 
@@ -140,7 +140,7 @@ class PluginOffsets(GroupOffsets):
 
 
 def offsets_of(member: Member, store: OffsetStore | None) -> GroupOffsets:
-    """Where the offsets of a group are kept. `store`: that of a plugin."""
+    """The offset store of a group: that of a plugin (`store`), a file for broadcast groups, or the brokers."""
     if member.broadcast:
         from rocketapp.consumer.offsets.local import LocalOffsets, folder_of  # every start would pay for it
 

@@ -1,9 +1,8 @@
-"""When the next request for messages may be sent: while its topic is not paused, and there is room for the answer.
+"""Decides when the next pull may be sent: while its topic is not paused, and there is room for the answer.
 
-What may be pulled is decided in `state.flow_control`, by one `FlowControl` for all groups and topics of an app. Here
-queues wait: one at its own limit watches its process queue, one without room in the budget is woken when bytes are
-freed. Queues that finish messages without a watch are looked at by a sweep, which runs only while a queue waits for the
-budget.
+The rules are in `state.flow_control`; one `FlowControl` serves all groups and topics of an app. Here queues wait: one
+at its own limit watches its process queue, one without room in the budget is woken when bytes are freed. Queues that
+finish messages without a watch are looked at by a sweep, which runs only while a queue waits for the budget.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _FIRST_SHARE = 64
 
 
 class FlowControl:
-    """Decides for every queue of an app when it may pull."""
+    """The byte budget of an app, and the queues that wait for it."""
 
     def __init__(self, limit_bytes: int) -> None:
-        """`limit_bytes`: what all process queues may hold together; one answer of each topic may be above it."""
+        """`limit_bytes`: of all process queues together; one answer of each topic may exceed it."""
         self.budget: MemoryBudget = MemoryBudget(limit_bytes)
         self._granted: dict[QueueAccount, asyncio.Future[None]] = {}
         self._is_scheduled = False
@@ -42,7 +41,7 @@ class FlowControl:
         return f"<FlowControl {self.budget!r}, {len(self._granted)} waiting>"
 
     async def granted(self, account: QueueAccount) -> None:
-        """Wait until the budget has room for its next pull, which is reserved then."""
+        """Wait until the budget has room for the next pull of a queue, and reserve it."""
         loop = asyncio.get_running_loop()
         granted = self._granted[account] = loop.create_future()
         self.budget.wait(account)
@@ -59,7 +58,7 @@ class FlowControl:
                 self._sweeping = None
 
     def grant_soon(self) -> None:
-        """Bytes were freed: see who may pull, once for all that happens in this turn of the loop."""
+        """Bytes were freed: look once in this turn of the loop which queues may pull."""
         if self._granted and not self._is_scheduled:
             self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._grant)
@@ -117,7 +116,7 @@ class QueueFlow:
 
     @property
     def is_paused(self) -> bool:
-        """Nothing is pulled because of a pause; what comes all the same is discarded or given back."""
+        """Whether a pause stops pulls; what arrives all the same is discarded or given back."""
         return self._resumed is not None
 
     def _follow(self) -> None:
@@ -140,15 +139,15 @@ class QueueFlow:
     # What shuts it.
 
     def stops(self, reason: Text, kind: str, patience: float) -> None:
-        """The queue is blocked for this reason; it is told after `patience` seconds, and not during a pause."""
+        """The queue is blocked; reported after `patience` seconds, not during a pause."""
         self._blocked.because(self._about, reason, kind=kind, patience=patience)
 
     def moves(self) -> None:
-        """Only a pause may still stop the queue."""
+        """Nothing but a pause stops the queue."""
         self._blocked.moving(self._about)
 
     async def passed(self) -> None:
-        """Wait until the next request may be sent; room for its answer is reserved then."""
+        """Wait until the next pull may be sent, and reserve room for its answer."""
         while True:
             if self._resumed is not None:
                 self.release()
@@ -163,18 +162,18 @@ class QueueFlow:
                     return
 
     def may_pull(self) -> bool:
-        """Whether the next pull may be sent now; room for its answer is reserved then."""
+        """Whether the next pull may be sent now; reserves room for its answer."""
         return self._resumed is None and not self.is_full() and self._budget.reserve(self._account, self._loop.time())
 
     def reason(self) -> str:
-        """Why the next pull has to wait, in words and as it is now."""
+        """Why the next pull has to wait now, in words."""
         reason = self._budget.reason(self._account)
         if self._has_no_limits:
             return f"{reason}; topics of the group are {self._pauses.reason_of_any()}"
         return self._limits.reason(self._queue) or reason
 
     def change(self, limits: QueueLimits) -> None:
-        """Other limits hold from now on."""
+        """Apply other limits from now on."""
         self._whole = limits
         self.look_again()
 
@@ -188,7 +187,7 @@ class QueueFlow:
         return self._is_of_retries and self._pauses.are_any
 
     async def room(self) -> None:
-        """Wait until the next pull may be sent; room for its answer is reserved then."""
+        """Wait until the limits allow the next pull, and reserve room for its answer."""
         queue = self._queue
         queue.watch(self.look_again)
         try:
@@ -202,7 +201,7 @@ class QueueFlow:
             queue.unwatch(self.look_again)
 
     def answered(self, size: int, *, is_at_end: bool = False) -> bool:
-        """A pull brought this many bytes. False: it is shut, or they do not fit: discard them and pull again later.
+        """A pull returned this many bytes. False: paused, or no room: discard them and pull again later.
 
         `is_at_end`: the broker has nothing more for now.
         """
@@ -212,12 +211,12 @@ class QueueFlow:
         return is_admitted
 
     def taken(self, size: int) -> None:
-        """An answer of this many bytes, which cannot be discarded, is in its process queue."""
+        """An answer of this many bytes that cannot be discarded is in the process queue."""
         self._budget.taken(self._account, size)
         self._control.grant_soon()
 
     def found_nothing(self, *, is_at_end: bool) -> None:
-        """The pull brought no messages: there are none, or none that are wanted so far."""
+        """A pull returned no messages."""
         self._account.is_at_end = is_at_end
         self.release()
 
@@ -227,7 +226,7 @@ class QueueFlow:
         self._control.grant_soon()
 
     def close(self) -> None:
-        """The process queue was given up: what it holds does not count any more."""
+        """The process queue was given up: its bytes do not count any more."""
         self._pauses.unwatch(self._watched, self._follow)
         self._blocked.forget(self._about, source=OF_PAUSE)
         self._budget.close(self._account)
@@ -238,7 +237,7 @@ class QueueFlow:
         return not self._has_no_limits and self._limits.reached(self._queue, share)
 
     def look_again(self) -> None:
-        """Messages were finished, limits changed, or topics paused or resumed: perhaps the queue may pull now."""
+        """Messages were finished, limits changed, or topics paused or resumed: check again whether to pull."""
         # Many messages may be finished in one turn of the loop: look once.
         if not self._is_scheduled:
             self._is_scheduled = True

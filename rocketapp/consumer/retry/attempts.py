@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.member import Member
-from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.breaker import FailurePauses
 from rocketapp.consumer.retry.redelivery import Redelivery, count_retry
 from rocketapp.errors import RocketAppError
 from rocketapp.model.message_queue import MessageQueue
@@ -38,7 +38,7 @@ _TIMEOUT = 1.0
 
 
 class Failed(NamedTuple):
-    """A message, and how often it has failed."""
+    """A message and its number of failed attempts."""
 
     offset: int
     times: int
@@ -47,13 +47,13 @@ class Failed(NamedTuple):
 
 
 class FailedAttempts:
-    """Failed attempts of one group by queue and offset. Of each queue the last session is remembered."""
+    """Failed attempts of orderly messages, by queue and offset. Those of each queue's last session are kept."""
 
-    def __init__(self, member: Member, redelivery: Redelivery, stopping: Stopping) -> None:
-        """`redelivery` stores dead letters. `stopping` hears of every failure."""
+    def __init__(self, member: Member, redelivery: Redelivery, stopping: FailurePauses) -> None:
+        """`redelivery` stores dead letters. `stopping` is told of every failure."""
         self.member: Member = member
         self.redelivery: Redelivery = redelivery
-        self.stopping: Stopping = stopping
+        self.stopping: FailurePauses = stopping
         self._shared = {topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast}
         """The topics whose attempts other members learn."""
         self._times: dict[MessageQueue, dict[int, Failed]] = {}
@@ -66,7 +66,7 @@ class FailedAttempts:
         return f"<FailedAttempts of {sum(map(len, self._times.values()))} messages, {len(self._writing)} under way>"
 
     def keep(self, queue: MessageQueue, unfinished: Sequence[Failed]) -> None:
-        """A session has ended, and these messages of it have failed before."""
+        """A session has ended with these messages unfinished that have failed before."""
         self.failing.pop(queue, None)
         if unfinished:
             self._times[queue] = {one.offset: one for one in unfinished}
@@ -74,12 +74,12 @@ class FailedAttempts:
             self._times.pop(queue, None)
 
     def take(self, queue: MessageQueue, first_offset: int) -> dict[int, Failed]:
-        """A session begins: the same by offset, for the messages from `first_offset` on; earlier ones are finished."""
+        """The failed messages, by offset, for a session that begins at `first_offset`."""
         times = self._times.pop(queue, {})
         return {offset: failed for offset, failed in times.items() if offset >= first_offset}
 
     async def recall(self, queue: MessageQueue) -> None:
-        """Before a session begins: learn what the owner before has counted."""
+        """Before a session: read the attempts that the previous owner has counted."""
         at = place(queue) if queue.topic in self._shared else None
         if at is None:
             return
@@ -92,7 +92,7 @@ class FailedAttempts:
                     known[told.offset] = max(told, known.get(told.offset, told))
 
     def tell(self, queue: MessageQueue, offset: int, times: int) -> None:
-        """For the next owner: the message has failed this often; 0: it is done."""
+        """Tell the next owner how often the message has failed; 0: it is done."""
         if queue.topic not in self._shared:
             return
         if queue in self._writing:
@@ -112,14 +112,14 @@ class FailedAttempts:
 
 
 def place(queue: MessageQueue) -> MessageQueue | None:
-    """The queue under whose id the number of this queue is kept; None when ids are used up."""
+    """The queue id under which the number of this queue is kept; None when ids are used up."""
     if queue.queue_id >= SHIFT:
         return None
     return MessageQueue(queue.topic, queue.broker_name, queue.queue_id + SHIFT)
 
 
 def encode(failed: Failed) -> int:
-    """The number. It grows with the offset, so that brokers see no offset go back."""
+    """The number to store. It grows with the offset, so that the stored value never goes back."""
     return failed.offset << _BITS | min(failed.times, MOST)
 
 
@@ -133,7 +133,7 @@ Step = Sequence[tuple[Message, Failure, float | None]]
 
 
 class RetriesInPlace:
-    """The failed messages of one session."""
+    """Failed messages of one session that are tried again in place."""
 
     def __init__(
         self, process_queue: ProcessQueue[Message], ended: asyncio.Future[None], attempts: FailedAttempts
@@ -156,11 +156,14 @@ class RetriesInPlace:
         return f"<RetriesInPlace {self._process_queue}: {len(self.failed)} failed, {len(self.earlier)} before>"
 
     def step_after(self, handler: Handler, failures: Iterable[tuple[Message, Failure]]) -> Step:
-        """What follows these failures, in the order of offsets. The breaker hears of them at once."""
+        """What follows these failures, in offset order. The breaker is told at once."""
         return [(message, failure, self._delay_after(handler, message, failure)) for message, failure in failures]
 
     async def take(self, handler: Handler, step: Step) -> list[Message] | None:
-        """Store dead letters; after the delay, the messages to try again. None when the delivery ended before."""
+        """Store dead letters, wait for the delay, and return the messages to try again.
+
+        None after the delivery ended.
+        """
         for message, failure, delay in step:
             if delay is None and not await self.store_dead_letter(handler, message, failure):
                 return None
@@ -176,9 +179,9 @@ class RetriesInPlace:
         return [message for message, _, delay in step if delay is not None]
 
     def _delay_after(self, handler: Handler, message: Message, failure: Failure) -> float | None:
-        """Seconds until the message is tried again, which is counted; None: it is to become a dead letter.
+        """Seconds until the next attempt, which is counted; None: it becomes a dead letter.
 
-        The attempt of a parked message does not count.
+        A parked message counts no attempt.
         """
         attempts, about, times = self._attempts, handler.subscription, message.reconsume_times
         attempts.stopping.failed(handler, failure)
@@ -191,7 +194,7 @@ class RetriesInPlace:
         return delay
 
     async def is_exhausted(self, handler: Handler, message: Message) -> bool:
-        """Go on counting where earlier sessions ended; whether it has no further attempt, and is a dead letter."""
+        """Add the attempts of earlier sessions; whether no further attempt is left, so that it is a dead letter."""
         earlier, retries = self.earlier.pop(message.offset, None), handler.subscription.retries
         times = earlier.times if earlier is not None and earlier.message_id in ("", message.message_id) else 0
         if times:
@@ -204,7 +207,7 @@ class RetriesInPlace:
         return True
 
     def count_attempts(self, messages: Iterable[Message]) -> None:
-        """These were tried once more, and are not done."""
+        """Count one more attempt for these messages, which are not done."""
         for message in messages:
             message.reconsume_times += 1
             self._note(message)
@@ -222,13 +225,13 @@ class RetriesInPlace:
             self._told = None
 
     def close(self) -> None:
-        """The session has ended: the next one of the queue goes on counting, also what had not come or not started."""
+        """The session has ended: keep the counts for the next one, also those of messages not started."""
         queue, known = self._process_queue, {**self.earlier, **self.failed}
         left = [one for at, one in known.items() if at >= queue.end_offset or queue.is_unfinished(at)]
         self._attempts.keep(queue.message_queue, left)
 
     async def store_dead_letter(self, handler: Handler, message: Message, failure: Failure) -> bool:
-        """Wait until a broker has stored the dead letter, behind the end for a second; False when it has not by then.
+        """Wait until a broker has stored the dead letter; during the drain for one second at most. False if it has not.
 
         The next owner would handle the message again, and store a second one.
         """

@@ -1,9 +1,9 @@
-"""A failure may stop a topic: the handler or its policy has said Pause, or a circuit breaker has had enough.
+"""Pauses a topic after failures: when the handler or its policy says Pause, or its circuit breaker opens.
 
 A breaker is closed until `state.breaker` says that there are enough failures. Open, it pauses its topic. After its
-pause it is half open: one message is tried, and its outcome closes it or opens it again. A topic that is paused by a
-breaker goes on as soon as one message of it was handled. Topics are paused as `app.pause` does, with reasons that
-add up, so that a pause of the app holds whatever a breaker says.
+pause it is half open: one message is tried, and its outcome closes or opens it. A topic paused by a breaker goes on as
+soon as one message of it was handled. These pauses work as `app.pause`: reasons add up, so a pause of the app holds
+whatever a breaker says.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _LOOK = 0.1
 """Seconds between looks whether the message that is tried is done: handled ones are not reported one by one."""
 
 
-class Stopping:
-    """Pauses the topics of one group for which a failure says so."""
+class FailurePauses:
+    """Pauses the topics of one group after failures."""
 
     def __init__(self, member: Member) -> None:
         self._pauses, known = member.pauses, member.stats.handlers
@@ -34,10 +34,10 @@ class Stopping:
         }
 
     def __repr__(self) -> str:
-        return f"<Stopping: {list(self._breakers.values())}>"
+        return f"<FailurePauses: {list(self._breakers.values())}>"
 
     def failed(self, handler: Handler, failure: Failure) -> None:
-        """An attempt of this handler has failed: pause its topic if that is enough."""
+        """An attempt has failed: pause the topic if that is called for."""
         if failure.pause:
             self._pauses.pause(handler.subscription.topic, f"{handler.name} said pause: {failure}")
         breaker = self._breakers.get(id(handler))
@@ -45,7 +45,7 @@ class Stopping:
             breaker.failed(failure)
 
     def heard(self, handler: Handler, judged: Iterable[tuple[object, Failure | None]]) -> None:
-        """A call has ended whose queue was given back: its messages come again, but a pause that it asks for begins."""
+        """A call ended whose queue was given back. Its messages come again, but a Pause takes effect."""
         for _, failure in judged:
             if failure is not None:
                 self.failed(handler, failure)
@@ -57,7 +57,7 @@ class Stopping:
 
 
 class CircuitBreaker:
-    """The breaker of one handler: pauses its topic while most of its calls fail."""
+    """The circuit breaker of one handler."""
 
     def __init__(self, handler: Handler, about: Breaker, pauses: Pauses) -> None:
         self._handler, self._about, self._pauses = handler, about, pauses
@@ -76,7 +76,7 @@ class CircuitBreaker:
         return f"<CircuitBreaker {self._handler.name}: {self._reason or 'closed'}>"
 
     def failed(self, failure: Failure) -> None:
-        """An attempt of its handler has failed."""
+        """An attempt of the handler has failed."""
         if self._was_resumed() or (self._tried is not None and self._tried.was_of_use):
             self._close()
         is_half_open = self._tried is not None
@@ -89,7 +89,7 @@ class CircuitBreaker:
                 self._open(failure)
 
     def stop(self) -> None:
-        """Its group has ended."""
+        """The group has ended."""
         if self._timer is not None:
             self._timer.cancel()
 
@@ -105,7 +105,7 @@ class CircuitBreaker:
         self._timer = self._loop.call_later(about.pause, self._probe)
 
     def _probe(self) -> None:
-        """Let one message through; another one when that gives no answer within a pause."""
+        """Let one message through; another one when the first has no outcome within a pause."""
         probe = self._tried = Probe(self._handler.name, self._handler.stats)
         self._until = self._loop.time() + self._about.pause
         self._pauses.probe(self._topic, self._reason, probe)
@@ -137,5 +137,5 @@ class CircuitBreaker:
             self._pauses.resume(self._topic, reason)
 
     def _was_resumed(self) -> bool:
-        """The app has lifted the pause."""
+        """Whether the app has lifted the pause."""
         return bool(self._reason) and not self._pauses.has(self._topic, self._reason)

@@ -81,7 +81,7 @@ SendRaw = Callable[..., Awaitable[SendResult]]
 
 @dataclass(slots=True, eq=False)
 class _Job:
-    """A failed message on its way to the broker that stores its copy."""
+    """A failed message whose copy is to be stored by a broker."""
 
     handler: Handler
     queue: ProcessQueue[Message]
@@ -105,7 +105,7 @@ class _Job:
 
 
 class Redelivery:
-    """Hands failed messages of one group back."""
+    """Sends failed messages of one group back, or to the dead letters."""
 
     park: None = None
 
@@ -123,7 +123,7 @@ class Redelivery:
         return f"<Redelivery {self._member.name}: {self._refused.total()} waiting>"
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
-        """A concurrent handler failed on this message: send it back for a retry, or to the dead letters."""
+        """A concurrent handler failed: send the message back for a retry, or to the dead letters."""
         if not queue.holds(message):
             return  # it was sent back while its call ran
         about, times = handler.subscription, message.reconsume_times
@@ -134,7 +134,7 @@ class Redelivery:
     def store_dead_letter(
         self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure
     ) -> asyncio.Future[None]:
-        """No attempt follows: send the message to the dead letters. Done when the copy is stored."""
+        """Send the message to the dead letters. The future is done when the copy is stored."""
         stored: asyncio.Future[None] = self._loop.create_future()
         self._begin(_Job(handler, queue, message, failure, stored=stored))
         return stored
@@ -159,7 +159,7 @@ class Redelivery:
             self._member.blocked.moving(queue, source=_SOURCE)
 
     async def _round(self, job: _Job) -> bool:
-        """Try one path after the other until a broker has the copy, or another round has to follow."""
+        """Try the paths in turn. True when a broker has the copy; False: another round follows."""
         path = job.path
         while True:
             try:
@@ -213,7 +213,7 @@ class Redelivery:
             self._give_up(job, DeadLettered)
 
     def _give_up(self, job: _Job, event: type[DeadLettered | Dropped]) -> None:
-        """A broker has stored the message as a dead letter, or this member of a broadcast group drops it."""
+        """The message is stored as a dead letter, or dropped by this member of a broadcast group."""
         handler, message, failure = job.handler, job.message, job.failure
         job.queue.finish(message)
         if job.stored is not None and not job.stored.done():
@@ -222,7 +222,7 @@ class Redelivery:
         self._member.observe(event(*about, str(failure), message, failure.error))
 
     async def _attempt(self, job: _Job, path: Path) -> None:
-        """Have a copy stored by this path; raises when it is not certain that it is."""
+        """Have a copy stored by this path. Raises when it is not certainly stored."""
         message = job.message
         retries = max_reconsume_times(job.handler.subscription.retries)
         timeout = attempt_timeout(self._member.config.send_back_timeout, job.unknowns)
@@ -247,7 +247,7 @@ class Redelivery:
         )
 
     def _properties(self, job: _Job) -> dict[str, str]:
-        """Those of a copy that we send ourselves; UnsendableError when they cannot travel."""
+        """The properties of a copy that we send ourselves. Raises UnsendableError when they are too large."""
         try:
             origin = _origin(job.message)
             if job.level is not None:
@@ -270,7 +270,7 @@ class Redelivery:
 
 
 def _is_wanted(job: _Job) -> bool:
-    """Of a queue that was given up its next owner gets the message again; a slow call may have ended it meanwhile."""
+    """Whether the copy is still needed: not if the queue was given up, or a slow call has ended meanwhile."""
     return not job.queue.closed and job.queue.holds(job.message)
 
 
@@ -320,7 +320,7 @@ class UnsendableError(RocketAppError):
 
 
 def problem_of(error: Exception) -> Problem:
-    """What this error of one attempt says about the copy."""
+    """What an error means for the copy."""
     match error:
         case SendUnknown() | RequestTimeoutError() | ConnectionLostError() | ProtocolError():
             return Problem.UNKNOWN
@@ -356,7 +356,7 @@ def _of_code(error: BrokerError) -> Problem:
 
 
 def count_retry(member: Member, handler: Handler, message: Message, reason: object, delay: float) -> None:
-    """The message is tried again after `delay` seconds."""
+    """Count and report a retry after `delay` seconds."""
     handler.stats.retried += 1
     about = message.topic, message.message_id, message.attempt
     member.observe(Retried(member.name, handler.name, *about, delay, str(reason), message))

@@ -112,16 +112,16 @@ class SubscriptionCheck:
 
     @property
     def rolls_out(self) -> bool:
-        """Whether we take part in roll-outs."""
+        """Whether this member takes part in roll-outs."""
         return self._mode == "roll-out"
 
     @property
     def own(self) -> tuple[SubscriptionData, ...]:
-        """What our handlers want, and the retry topic."""
+        """The subscriptions of our handlers, and the retry topic."""
         return (*self._own.values(), *self._retry)
 
     def info(self) -> RunningInfo:
-        """What others are told of us: what we subscribe and pull, whether all others pull it too, whether we lock."""
+        """What other members are told: what we subscribe and pull, whether all others pull it, whether we lock."""
         properties, held = {LOCKS: str(self._member.has_locks).lower()}, dict[str, str]()
         if (pulled := self._pulled()) is not None:
             for queue, owned in self._member.owned.items():
@@ -131,7 +131,7 @@ class SubscriptionCheck:
         return RunningInfo(properties | ({AGREED: _YES} if self._has_agreed else {}), self.own)
 
     def _pulled(self) -> dict[str, str] | None:
-        """By topic the expression of our pulls; None when we take part in no roll-out."""
+        """The expression of our pulls by topic; None when we take part in no roll-out."""
         if not self.rolls_out:
             return None
         own = {topic: data for topic, data in self._own.items() if topic not in self._fixed}
@@ -140,7 +140,7 @@ class SubscriptionCheck:
     # At the start.
 
     async def compare(self) -> None:
-        """Before the first heartbeat: ask the living members. Raises ConfigError when it refuses."""
+        """Before the first heartbeat: ask the living members. Raises ConfigError if a difference refuses the start."""
         if self._mode == "off":
             return
         self._see(await self._present())
@@ -163,7 +163,7 @@ class SubscriptionCheck:
             self._differs(f"{summary(found, _SHOWN)}: {lost}")
 
     async def agreed(self) -> None:
-        """After the first heartbeat: return when every member that can tell pulls the union, or after a limit."""
+        """After the first heartbeat: wait until every member that can tell pulls the union, or a time limit."""
         if not self.rolls_out:
             return
         # Once more: one that joined at the same time was asked by neither side. From now on each is seen by the other.
@@ -183,7 +183,7 @@ class SubscriptionCheck:
         self._has_agreed = True
 
     async def _behind(self) -> list[str]:
-        """Members that do not pull the union yet, or the one that looks it up for our kind."""
+        """The members that do not pull the union yet, or the one that finds this out for our kind."""
         if self._kind in self._kinds:
             first = self._kinds[self._kind].names[0]
             if (info := await self._ask_one(first)) is not None:
@@ -195,7 +195,7 @@ class SubscriptionCheck:
         return self._unsure()
 
     def _unsure(self) -> list[str]:
-        """Members of other kinds of which it is not known that they pull the union; silent ones do not count."""
+        """Members of other kinds that may not pull the union yet; silent ones do not count."""
         union, found = self._union(), list[str]()
         for kind, _ in self._said():
             for name, known in kind.members.items():
@@ -205,7 +205,7 @@ class SubscriptionCheck:
         return sorted(found)
 
     def _tell_narrow(self) -> None:
-        """Name the queues in which messages are passed over all the same."""
+        """Report the queues in which messages are passed over all the same."""
         union, kinds = self._union(), self._said()
         members = [("this app", self._own, self._pulled())] if kinds else []
         for who, wants, pulls in (*members, *((f"member {kind.names[0]}", wants, kind.pulls) for kind, wants in kinds)):
@@ -220,7 +220,7 @@ class SubscriptionCheck:
     # While it runs.
 
     def look(self, members: frozenset[str]) -> None:
-        """Called after each rebalance, with the members that it found."""
+        """Called after each rebalance with the members that it found."""
         if not self.rolls_out or not members:
             return
         now = self._loop.time()
@@ -264,11 +264,11 @@ class SubscriptionCheck:
         return not is_known or self.others.are_wanting(topic, tag)
 
     def is_listed(self, member: str | None) -> bool:
-        """Whether a broker named it when members were listed last."""
+        """Whether a broker named this member in the last list."""
         return member in self._listed
 
     async def takers(self, topic: str, tag: bytes | None) -> list[str]:
-        """The members that want it. When none is known, those are asked that are not known yet."""
+        """The members that want such a message. When none is known, unknown members are asked first."""
         if found := self.others.takers(topic, tag):
             return found
         async with self._settling:
@@ -284,7 +284,7 @@ class SubscriptionCheck:
         return await self._member.brokers.everyone() - {self._member.client_id}
 
     def _see(self, members: Collection[str]) -> None:
-        """Note that these members are there now."""
+        """Note that these members are present now."""
         self._listed, now, is_news = members, self._loop.time(), False
         for name in members:
             if name != self._member.client_id:
@@ -310,27 +310,27 @@ class SubscriptionCheck:
         return sum(len(kind.members) for kind in self._kinds.values())
 
     def _said(self) -> list[tuple[MemberKind, Wants]]:
-        """The kinds but ours that have said what they want, and what that is; in an order that all members share."""
+        """The other kinds that have told what they want, and what; in an order that all members share."""
         said = [(one, one.wants) for name, one in self._kinds.items() if name != self._kind and one.wants is not None]
         return sorted(said, key=lambda each: min(each[0].members))
 
     def _unknown(self) -> set[str]:
-        """Kinds that are present and have not said yet what they want, or may want something else by now."""
+        """Present kinds that have not told yet what they want, or may have changed."""
         unknown = {name: kind for name, kind in self._kinds.items() if not kind.is_known}
         return {name for name, kind in unknown.items() if not kind.members.keys().isdisjoint(self._listed)}
 
     def _unheard(self) -> bool:
-        """Whether some kind may want anything: none of it has said yet what, those included that are gone of late."""
+        """Whether some kind, present or recently gone, may want anything: it has not told yet."""
         return any(kind.wants is None and kind.tries < _SILENT for kind in self._kinds.values())
 
     async def _catch_up(self, present: set[str]) -> None:
-        """Ask kinds that have not said yet what they want, except those that do not answer."""
+        """Ask kinds that have not told yet what they want, except those that do not answer."""
         self._see(present)
         await self._ask({name for name in self._unknown() if not self._kinds[name].tries})
         self._adopt()
 
     async def _ask(self, kinds: Iterable[str]) -> None:
-        """Ask one member of each kind: not all of us the same one, and another one after one that did not answer."""
+        """Ask one member of each kind: not the same one as other members do, and another one after a failure."""
         left = set(kinds)
         for _ in range(_MOST_OF_A_KIND):
             chosen: dict[str, str] = {}
@@ -347,7 +347,7 @@ class SubscriptionCheck:
         self._name_others()
 
     async def _ask_each(self, client_ids: Iterable[str]) -> set[str]:
-        """Those of these members that have answered within `ANSWER_TIMEOUT`."""
+        """Ask these members. Returns those that answered within `ANSWER_TIMEOUT`."""
         names, room, answered = list(client_ids), asyncio.Semaphore(_AT_ONCE), set[str]()
 
         async def one(name: str) -> None:
@@ -380,7 +380,7 @@ class SubscriptionCheck:
         return info
 
     def _name_others(self) -> None:
-        """Who says what has changed."""
+        """Report what has changed among the members."""
         self.others = Others(self._own, self._kinds.values())
 
     # What follows from it.
@@ -392,7 +392,7 @@ class SubscriptionCheck:
         return united([self._own, *(wants for _, wants in self._said())])
 
     def _adopt(self) -> None:
-        """Pull and tell what all members want."""
+        """Pull, and tell brokers, what all members want."""
         brokers, before, found = self._member.brokers, self._pulled() or {}, self._differences()
         union = self._union() if found else self._own
         every = {topic: SubscriptionData(topic) for topic in self._own}
@@ -445,7 +445,7 @@ def _widens(topic: ConsumedTopic) -> bool:
 
 
 def digest(groups: Mapping[str, Iterable[ConsumedTopic]], config: ConsumerConfig) -> str:
-    """What a client id tells of the groups that its process is a member of: equal when they subscribe alike."""
+    """The digest in a client id of the groups' subscriptions: equal for processes that subscribe alike."""
     wants = [(group, topic.data, _widens(topic)) for group, topics in groups.items() for topic in topics]
     return digest_of(wants, config.subscription_check)
 

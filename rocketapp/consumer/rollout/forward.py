@@ -1,19 +1,19 @@
-"""Forwarded messages: another member consumes a message for the owner of its queue. Both sides of that conversation.
+"""Forwarded messages: another member consumes a message for the owner of its queue. Both sides are here.
 
-The owner has no handler for the message, and another member wants it. `Forwarding` asks that member, through the broker
-that stores the message, to consume it. To the consume modes this is one more handler of the topic. The message
-stays unfinished at its owner until the answer says that it is done, so it is neither lost nor overtaken in order, and
-needs no second copy. Nothing but an answer counts as an attempt: while no member takes it, the message waits, without a
-limit in time, and its queue says so.
+The owner has no handler for a message that another member wants. `Forwarder` asks that member, through the broker that
+stores the message, to consume it. For the consume modes this is one more handler of the topic. The message stays
+unfinished at its owner until the answer says that it is done, so it is neither lost nor overtaken in order, and needs
+no second copy. Only an answer counts as an attempt: while no member takes the message, it waits, without a time limit,
+and its queue says so.
 
-The member that is asked has an ordinary delivery call its handler (`Taking`), so pause, rate and all else hold for
-it. A failure is seen to there, as that of any message; in order the owner has to try again in place, so a failure
-is the answer. Each question is answered at once, and asked again: a broker waits for answers in threads that also serve
-locks. Tools and Java members cannot ask again, so they wait for the end of the call.
+The receiving member delivers it as any message (`ForwardReceiver`), so pause, rate and everything else apply. A failure
+is handled there too; in order the owner has to retry in place, so the failure is the answer. Each request is answered
+at once and repeated, because a broker waits for answers in threads that also serve locks. Tools and Java members cannot
+repeat it, so they wait for the end of the call.
 
-In order, the call runs under the lock of its queue's owner: the member that runs it asks for that lock before the call,
-in the owner's name, and renews it until the call has ended. The owner may be killed, or stop without waiting: its lock
-goes with what may still run.
+In order, the call runs under the lock of the queue's owner: the receiver asks for that lock in the owner's name before
+the call, and renews it until the call has ended. The owner may be killed, or stop without waiting: its lock goes with
+what may still run.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _REMEMBERED = 60.0
 
 
 class _Place(NamedTuple):
-    """Where a message is stored: it is known by that at its owner and at the member that is asked."""
+    """Where a message is stored: identifies it at its owner and at the receiver."""
 
     queue: MessageQueue
     offset: int
@@ -97,8 +97,8 @@ class ForwardFailedError(RocketAppError):
 # The owner's side.
 
 
-class Forwarding:
-    """Has other members consume what no handler here takes."""
+class Forwarder:
+    """The owner's side: has other members consume what no handler here takes."""
 
     def __init__(self, member: Member, check: SubscriptionCheck, callers: Callers) -> None:
         self._member, self._check, self._callers = member, check, callers
@@ -115,14 +115,14 @@ class Forwarding:
 
     def __repr__(self) -> str:
         waiting = sum(map(len, self._waiting.values()))
-        return f"<Forwarding of {self._member.name}: {len(self._at)} taken, {waiting} waiting>"
+        return f"<Forwarder of {self._member.name}: {len(self._at)} taken, {waiting} waiting>"
 
     def may_run(self, queue: MessageQueue) -> bool:
         """Whether another member may still run a call of this queue: cancelled here is not ended there."""
         return any(place.queue == queue for place in self._at)
 
     def caller(self, topic: str, message: Message) -> Caller | None:
-        """What forwards a message that no handler here takes; None: no other member wants it either."""
+        """The caller that forwards such a message; None: no other member wants it either."""
         tag = message.raw_tag()
         if not self._check.is_wanted(topic, tag):
             return None
@@ -157,7 +157,7 @@ class Forwarding:
         return Handler(about, self._forward, self._member.stats.others[topic], runs_here=False)
 
     async def _forward(self, message: Message) -> None:
-        """Return when a member has done the message, or when none wants it any more."""
+        """Returns when a member has done the message, or no member wants it any more."""
         place = _place_of(message)
         try:
             await self._offer(message, place)
@@ -214,7 +214,7 @@ class Forwarding:
             del self._at[place]
 
     def _is_void(self, queue: MessageQueue, message: Message) -> bool:
-        """Whether its session is over: nobody waits for it, and its broker may have another message in its place."""
+        """Whether the message's session is over: nobody waits for it, and another message may be in its place."""
         owned = self._member.owned.get(queue)
         held = None if owned is None else owned.process_queue
         return held is None or held.closed or not held.holds(message)
@@ -224,7 +224,7 @@ class Forwarding:
         return known is not None and known.needs_lock and message.topic == queue.topic
 
     async def _ask(self, message: Message, place: _Place, member: str) -> DirectResult:
-        """What this member says of the message now. Raises AnotherQueueError when its broker has it no more."""
+        """Ask a member about the message. Raises AnotherQueueError when its broker lost it."""
         queue = place.queue
         request = DirectRequest(
             self._member.name,
@@ -280,7 +280,7 @@ class Forwarding:
 
 
 class _Call:
-    """One message that was taken. In order, popped, or a dead letter: who asks sees to a failure (`FailedMessages`)."""
+    """One forwarded message. A failure of an ordered, popped or dead-letter message is reported to the owner."""
 
     def __init__(self, message: Message, handler: Handler, redelivery: Redelivery, *, is_replay: bool) -> None:
         assert message.queue is not None
@@ -296,29 +296,29 @@ class _Call:
         """What it means that the message has left its process queue."""
 
     def end(self, result: DirectResult) -> None:
-        """Whatever is still said of it changes nothing."""
+        """Set the result. Later results are ignored."""
         if not self.answer.done():
             self.answer.set_result(result)
 
     def look(self) -> None:
-        """Something has become of its message."""
+        """Check whether its message was finished."""
         if not self.own:
             self.end(self._if_empty)
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None:
-        """Tell the owner why the call failed, or see to it here."""
+        """The call failed: report it to the owner, or handle it here."""
         if not self._tells_failures:
             self._redelivery.fail(handler, queue, message, failure)
             return
         self.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
 
     def park(self, message: Message, _after: float) -> None:
-        """It is parked here: its handler has stopped the topic, or another copy is being handled."""
+        """The message is parked: its handler has paused the topic, or another copy is being handled."""
         self.own.close()
         self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has parked it, or stopped topic {message.topic}"))
 
     def withdraw(self, why: str) -> None:
-        """Take it no more, unless its handler runs."""
+        """Give it back, unless its handler runs."""
         done, self._if_empty = self._if_empty, DirectResult(NOT_TAKEN, why)
         if self.delivery is None:
             self.end(self._if_empty)
@@ -327,8 +327,8 @@ class _Call:
             self._if_empty = done
 
 
-class Taking:
-    """What this member consumes for others, and for tools."""
+class ForwardReceiver:
+    """The receiver's side: consumes messages for other members, and for tools."""
 
     def __init__(self, member: Member, mode: Any) -> None:
         """`mode`: the concurrent one. Order is kept by the owner, which forwards one message after another."""
@@ -345,27 +345,27 @@ class Taking:
         member.pauses.watch(EVERY, self._withdraw_paused)
 
     def __repr__(self) -> str:
-        return f"<Taking of {self._member.name}: {len(self._running)} taken>"
+        return f"<ForwardReceiver of {self._member.name}: {len(self._running)} taken>"
 
     def stop(self) -> None:
-        """Take nothing more, and give back what was not started; what runs goes on."""
+        """Accept nothing more, and give back what was not started; running calls go on."""
         self._stopped = True
         self._member.pauses.unwatch(EVERY, self._withdraw_paused)
         for call in list(self._running.values()):
             call.withdraw("this member stops")
 
     async def told(self, cut: asyncio.Event) -> None:
-        """Wait until owners have asked for what has ended: nobody else knows it, once this member has left.
+        """Wait until owners have asked for the results of ended calls: nobody else knows them.
 
-        An owner that lives asks once a second: what has ended more than a second and a half ago is not waited for.
-        Nothing is, once `cut` is set.
+        A living owner asks once a second, so results older than a second and a half are not waited for; none once `cut`
+        is set.
         """
         while self._untold and self._loop.time() < next(reversed(self._ended.values()))[0] + _TELLS_FOR:
             if await is_set_by(cut, self._loop.time() + QUICK):
                 return
 
     async def take(self, request: DirectRequest, record: bytes) -> DirectResult:
-        """What becomes of the message. A member of ours is answered at once: its call has ended, or is taken."""
+        """The result for a message. A member of ours gets an answer at once: the result, or that it was accepted."""
         try:
             message = message_of(request, record)
         except ProtocolError as error:
@@ -392,7 +392,7 @@ class Taking:
         return result if request.is_by_member or result.result == SUCCESS else DirectResult(LATER, result.remark)
 
     def _end_of(self, place: _Place, request: DirectRequest) -> DirectResult | None:
-        """How this attempt ended a while ago. After that an offer means a new call: offsets may have been reset."""
+        """The result of a recent call of this message. Later an offer means a new call: offsets may have been reset."""
         at, result = self._ended.get((place, request.attempts, request.replay), (-math.inf, None))
         return result if self._loop.time() - at < _REMEMBERED else None
 
@@ -431,7 +431,7 @@ class Taking:
         call.delivery.deliver([call.message])
 
     async def _under_lock(self, call: _Call, owner: str) -> None:
-        """Call the handler once the owner's lock is certain, and keep that lock until the call has ended."""
+        """Call the handler once the owner's lock is certain, and renew the lock until the call has ended."""
         queue, config = call.own.message_queue, self._member.config
         while not call.answer.done():
             try:

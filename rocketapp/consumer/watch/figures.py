@@ -1,6 +1,6 @@
-"""What one group tells of itself: to the app, to operators, and to RocketMQ's tools (Java's ConsumerRunningInfo).
+"""The state and statistics of one group: for snapshots, idle checks, and RocketMQ's tools (Java: ConsumerRunningInfo).
 
-Nothing here is counted per message: counters are read, once a second and when somebody asks.
+Nothing is counted per message here: counters are read once a second, and on request.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MINUTE, _HOUR = 60.0, 3600.0
 
 @dataclass(frozen=True, slots=True)
 class IdleReport:
-    """What is owned, what is wanted, and why there is something left to do."""
+    """The owned and the wanted queues, and why the group is not idle."""
 
     owned: frozenset[MessageQueue]
     """Queues that are ours and open (orderly: locked)."""
@@ -54,7 +54,7 @@ class IdleReport:
 
 
 class Figures:
-    """Counts and describes what one group does, for metrics, pages and tools."""
+    """Describes what one group does, for metrics, pages and tools."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Figures:
     # Once a second.
 
     async def run(self) -> None:
-        """Report until this is cancelled."""
+        """Report once a second until cancelled."""
         await repeat(_INTERVAL, self._try_to_look)
 
     def _try_to_look(self) -> None:
@@ -94,7 +94,7 @@ class Figures:
             self._member.failed("watch", error)
 
     def look(self) -> None:
-        """Report what is new since the last look."""
+        """Report what has changed since the last look."""
         member = self._member
         self._note_progress()
         self._note_rates()
@@ -113,7 +113,7 @@ class Figures:
         return count
 
     def _note_progress(self) -> None:
-        """Note which queues have finished messages since the last look, and say why others wait."""
+        """Note which queues have finished messages since the last look, and why the others wait."""
         blocked, now, before, waiting = self._member.blocked, self._now(), self._progress, set[MessageQueue]()
         seen: dict[MessageQueue, tuple[int, int, float]] = {}
         for queue, owned in list(self._owned.items()):
@@ -151,7 +151,7 @@ class Figures:
     # What the app asks.
 
     def _blocked(self) -> dict[MessageQueue, str]:
-        """Every queue that does not move, and why."""
+        """Why each blocked queue is blocked."""
         found = self._member.blocked.reasons()
         for where, reason in self._slow_calls.running_long().items():
             queue = self._member.owned_as(where)
@@ -211,7 +211,7 @@ class Figures:
         )
 
     async def idle(self) -> IdleReport:
-        """Whether anything could still bring work; the brokers are asked how far their queues reach."""
+        """Whether the group is idle. Asks brokers for the end of its queues."""
         rebalancer = self._rebalancer
         wanted = frozenset[MessageQueue]().union(*rebalancer.wanted.values())
         owned = {queue: each.process_queue for queue, each in self._owned.items() if each.process_queue is not None}
@@ -241,7 +241,7 @@ class Figures:
         return IdleReport(frozenset(owned), wanted, tuple(reasons))
 
     async def _behind(self, queue: MessageQueue) -> str | None:
-        """Why a queue is not through; None when the group's offset is at its end."""
+        """Why a queue is not done; None when the committed offset is at its end."""
         try:
             end = self._member.brokers.ends.get(queue)
             end = await self._member.brokers.max_offset(queue) if end is None else end
@@ -309,7 +309,7 @@ class Figures:
         )
 
     def _running(self) -> dict[MessageQueue, set[int]]:
-        """By queue that is consumed under a lock the offsets of the messages whose handler runs."""
+        """The offsets of running messages, for queues that are consumed under a lock."""
         found: dict[MessageQueue, set[int]] = {}
         for _, item in self._modes.callers.in_flight():
             for message in messages_of(item):
@@ -318,7 +318,7 @@ class Figures:
         return found
 
     def _rates(self) -> dict[str, TopicRates]:
-        """Those of the last minute, and the failed attempts of the last hour, of each topic."""
+        """Rates of each topic: of the last minute, and failed attempts of the last hour."""
         now, counts, found = self._now(), self._counts(), dict[str, TopicRates]()
         for topic in self._member.subscriptions:
             count = counts.get(topic, TopicCounts())
@@ -332,7 +332,7 @@ class Figures:
 
 
 def _milliseconds(loop_started: float, time: float | None) -> int:
-    """Since 1970; 0 for what was not yet."""
+    """Milliseconds since 1970 for a loop time; 0 for None."""
     return int((loop_started + time) * 1000) if time else 0
 
 

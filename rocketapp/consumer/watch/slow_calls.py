@@ -45,7 +45,7 @@ _TICKS = 8
 
 @dataclass(slots=True)
 class _Running:
-    """A call that runs."""
+    """A call that is running."""
 
     handler: Handler
     item: Any
@@ -56,7 +56,7 @@ class _Running:
 
 
 class SlowCalls:
-    """Watches how long the calls of one group have been running."""
+    """Measures how long the calls of one group have been running."""
 
     def __init__(self, member: Member, modes: Modes, redelivery: Redelivery) -> None:
         self._member, self._modes, self._redelivery = member, modes, redelivery
@@ -71,7 +71,7 @@ class SlowCalls:
         return f"<SlowCalls of {self._member.name}: {len(self._seen)} seen>"
 
     def running_long(self) -> dict[MessageQueue, str]:
-        """Queues that wait for a call that has been running for some time, and which call."""
+        """The queues that wait for a long call, and for which one."""
         now = self._now()
         limit = min(_LONG_RUNNING, self._warning)
         known = ((self._seen.get(id(item)), item) for _, item in self._modes.callers.in_flight())
@@ -85,7 +85,7 @@ class SlowCalls:
         return found
 
     def look(self) -> None:
-        """Once a second: warn of what has run for too long since the last look."""
+        """Warn of calls that have become too long since the last look. Call it once a second."""
         now, before = self._now(), self._seen
         self._seen = {}
         for handler, item in self._modes.callers.in_flight():
@@ -105,7 +105,7 @@ class SlowCalls:
             self._send_back(expired, now)
 
     def _send_back(self, expired: Iterable[_Running], now: float) -> None:
-        """Send back the messages of these calls, the lowest first; those of other modes keep their order."""
+        """Send back the messages of these calls, lowest offset first. Only concurrent ones; others keep their order."""
         counts: Counter[MessageQueue] = Counter()
         for one in sorted(expired, key=lambda one: first_of(one.item).offset):
             queue = first_of(one.item).queue
@@ -210,7 +210,7 @@ def _found(frame: FrameType | None, seconds: float) -> LoopBlocked | None:
 
 # Where tasks and threads stand.
 
-_CALLERS = (LoopWorkers._stint.__code__, ThreadWorkers._stint.__code__)
+_CALLERS = (LoopWorkers._call_messages.__code__, ThreadWorkers._call_messages.__code__)
 """The code that calls handlers; its `item` is what it calls one with, its `taker` knows which handler."""
 
 

@@ -1,11 +1,11 @@
-"""How one handler is called: so many calls at once, at its rate, and none during a pause.
+"""Limits the calls of one handler: concurrency, rate, and pauses.
 
-Messages of one handler come several ways: from its queues, for a retry, and from other members. All have one caller.
+Messages of a handler come from its queues, from retries, and from other members. All share one caller.
 
-Whoever calls a handler takes a call before, and releases it afterwards. Runs wait at their handler until there is a
-call, a token, or the end of a pause: no worker waits for one handler while another one has messages.
+Whoever calls a handler takes a call before and releases it afterwards. Runs wait at their handler for a free call, a
+token, or the end of a pause: no worker waits for one handler while another one has messages.
 
-Sync handlers take and release calls in threads: each in one step.
+Sync handlers take and release calls in threads: each in one atomic step.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _SHORTEST_WAIT = 0.02
 
 
 class Workers(Protocol):
-    """What walks through runs: tasks of the loop for async handlers, threads for sync ones."""
+    """Walks through runs: tasks of the loop for async handlers, threads for sync ones."""
 
     def submit(self, caller: Caller, run: Any) -> None:
-        """On the loop: walk through this run, whose first message is for this handler."""
+        """On the loop: process this run, whose first message is for this handler."""
         ...
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
-        """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
+        """The handler may be called again. `by_worker`: called by a worker, which looks for the next run itself."""
         ...
 
 
 class Caller:
-    """Bounds the calls of one handler: how many at once, at which rate, and none during a pause."""
+    """Limits the calls of one handler: how many at once, how many a second, and none during a pause."""
 
     def __init__(self, handler: Handler, member: Member, workers: Workers) -> None:
         """`workers`: those that call it."""
@@ -88,7 +88,7 @@ class Caller:
 
     @property
     def free(self) -> int:
-        """How many calls may start now."""
+        """How many more calls may start now."""
         if self.is_paused:
             return len(self._probe)
         return 0 if self._is_dry else len(self._free)
@@ -103,7 +103,7 @@ class Caller:
         return ""
 
     def take(self) -> bool:
-        """Take a call; False when there is none, or nothing may start. One that was taken is to be released."""
+        """Take a call. False when none is free, or nothing may start. Release it afterwards."""
         if not self.is_open and (self._is_dry or (self.is_paused and not self._probe)):
             return False
         try:
@@ -113,7 +113,10 @@ class Caller:
         return True
 
     def take_after(self, before: Caller) -> bool:
-        """Take a call for one of `before`, which is over; False when a worker cannot go on so, and keeps that one."""
+        """Exchange a finished call of `before` for one of this handler.
+
+        False when that is not possible: `before` keeps it.
+        """
         if before.goes_with is not self.goes_with or not self.take():
             return False
         if before.is_open:  # a shorter release: it is the way of each message where handlers alternate
@@ -125,13 +128,13 @@ class Caller:
         return True
 
     def release(self, *, by_worker: bool = True) -> None:
-        """The call is over. `by_worker`: who says so looks for the next run itself."""
+        """The call is over. `by_worker`: called by a worker, which looks for the next run itself."""
         self.give_back()
         if (self.runs or self.mixed) and not (by_worker and self.has_turn):
             self.workers.enter(self, by_worker=by_worker)
 
     def give_back(self) -> None:
-        """The call is over; who says so sees to it that the handler may take part in the turns again."""
+        """The call is over; the worker sees to it that the handler may take part in the turns again."""
         if not self._surplus:
             self._free.append(None)
         else:
@@ -143,9 +146,9 @@ class Caller:
             self._look()
 
     def may_start(self, item: Any) -> bool:
-        """Asked before each call of a handler that is not open: takes a token for each message, if it has a rate.
+        """Whether this item may start now; takes a token for each message if there is a rate.
 
-        During a pause one message starts for a probe.
+        Called before each call unless the handler is open. During a pause one message may start as a probe.
         """
         is_probe, tokens = self.is_paused, self._tokens
         if self._surplus or (is_probe and not self._probe):
@@ -166,7 +169,7 @@ class Caller:
         return True
 
     def not_started(self, item: Any) -> None:
-        """It was not started although it might, and uses up nothing."""
+        """An item that might start did not: give its tokens and probe back."""
         if self._tokens is not None:
             self._tokens.spend(-len(messages_of(item)))
         if self.probed is item:
@@ -174,23 +177,23 @@ class Caller:
             self._probe.append(None)
 
     def is_paused_for(self, item: Any) -> bool:
-        """Whether a started call may be given nothing more: its topic is paused, and it is not the pause's probe."""
+        """Whether a running call gets nothing more: its topic is paused, and it is not the probe."""
         return self.is_paused and self.probed is not item
 
     def checked(self, check: Callable[[Any], Any], item: Any) -> Any:
-        """What of an item may still start. None if nothing may: its token and its probe are given back."""
+        """The part of an item that may still start. None: nothing; its tokens and probe are given back."""
         left = check(item)
         if left is None:
             self.not_started(item)
         return left
 
     def ask_for_probe(self) -> None:
-        """On the loop, during a pause, when there is a message that could start: whether one may."""
+        """On the loop, during a pause: whether a waiting message may start as a probe."""
         if self.handler.runs_here and not self._probe and self._pauses.may_probe(self._topic, self.handler.name):
             self._probe.append(None)
 
     def resize(self, most: int) -> None:
-        """At most this number of calls at once from now on; what runs beyond that ends first."""
+        """Change the concurrency. Calls beyond a lower limit end first."""
         more, self.most = most - self.most, most
         for _ in range(abs(more)):
             found, other = (self._surplus, self._free) if more > 0 else (self._free, self._surplus)
@@ -202,7 +205,7 @@ class Caller:
         self.workers.enter(self)
 
     def change_rate(self, rate: float) -> None:
-        """Another rate applies from now on, also to what waits."""
+        """Change the rate, also for what waits already."""
         if self._tokens is not None:
             self._tokens.change(rate, self._loop.time())
             if self._timer is not None:
@@ -210,13 +213,13 @@ class Caller:
                 self._wait()
 
     def close(self) -> None:
-        """Its mode has stopped."""
+        """The group has stopped."""
         self._pauses.unwatch(self._topic, self._pauses_changed)
         if self._timer is not None:
             self._timer.cancel()
 
     def _run_dry(self) -> None:
-        """There was no token. May be called from a thread."""
+        """No token was left. May be called from a thread."""
         if not self._is_dry:
             self._is_dry = True
             try:
@@ -250,8 +253,9 @@ class Caller:
 
 
 class TokenBucket:
-    """How many messages may start now, so that no more than `rate` a second do: it fills with so many tokens a second,
-    and starting a message takes one. Threads take them too.
+    """A token bucket: starting a message takes a token, and `rate` tokens are added per second.
+
+    Threads may use it.
     """
 
     __slots__ = ("_at", "_lock", "_most", "_tokens", "rate")
@@ -267,21 +271,21 @@ class TokenBucket:
         return f"<TokenBucket {self.rate:g}/s: {self._tokens:.1f} tokens>"
 
     def change(self, rate: float, now: float) -> None:
-        """Fill with another rate from now on."""
+        """Change the rate from now on."""
         with self._lock:
             self._has_token(now)
             self.rate, self._most = rate, max(1.0, rate * _BURST)
             self._tokens = min(self._tokens, self._most)
 
     def take(self, now: float) -> bool:
-        """Start one message, if it may."""
+        """Take a token, if there is one."""
         with self._lock:
             is_taken = self._has_token(now)
             self._tokens -= is_taken
         return is_taken
 
     def spend(self, count: int) -> None:
-        """This many more started with it, a batch: the next ones wait until they are paid for. Negative gives back."""
+        """Take more tokens for a batch, below zero if necessary. Negative: give back."""
         with self._lock:
             self._tokens -= count
 

@@ -1,4 +1,4 @@
-"""What calls all handlers of a group, whatever mode their messages come by: made once, stopped together."""
+"""The callers of all handlers of a group: created once, stopped together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rocketapp.tasks import Tasks
 
 
 class Callers:
-    """The callers of a group's handlers, one for each, and the workers that walk through their runs."""
+    """The callers of a group, one for each handler, and their workers."""
 
     def __init__(self, member: Member, threads: MakeThreads, journal: Journal | None = None) -> None:
         """`threads` makes those of sync handlers. `journal`: where workers note down what they have in flight."""
@@ -36,7 +36,7 @@ class Callers:
         return f"<Callers: {list(self._of.values())}>"
 
     def one(self, handler: Handler) -> Caller:
-        """What calls this handler."""
+        """The caller of this handler."""
         known = self._of.get(id(handler))
         if known is None:
             workers: Workers = self._on_loop if handler.subscription.is_async else self._in_threads
@@ -48,26 +48,17 @@ class Callers:
         return [caller for caller in self._of.values() if (caller.runs or caller.mixed) and caller.lacks]
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on.
-
-        Without calls of polled handlers that have pulled nothing.
-        """
+        """Every running call: its handler and its item; without polled calls that have pulled nothing."""
         return self._on_loop.in_flight() + self._in_threads.in_flight()
 
     def grow(self, times: int) -> None:
-        """Run that many times as many calls of each concurrent handler at once as declared, up to the most of it.
-
-        Not of one whose concurrency was adjusted.
-        """
+        """Multiply the declared concurrency of concurrent handlers, up to their maximum. Not after `app.adjust`."""
         self.times = times
         for caller in self._of.values():
             self._resize(caller)
 
     def pace(self, handler: Handler, concurrency: int | None, rate: float | None, batch: int | None) -> None:
-        """Run this many calls of a handler at once, start this many messages a second, at most `batch` in one call.
-
-        `concurrency` None: as declared.
-        """
+        """Set concurrency (None: as declared), rate and batch size of a handler."""
         caller = self.one(handler)
         caller.concurrency = concurrency
         self._resize(caller)
@@ -84,11 +75,11 @@ class Callers:
         caller.resize(caller.concurrency or most)  # what an operator has said holds as it is
 
     def collect(self) -> None:
-        """See to what threads have done since the last time."""
+        """Process what threads have finished."""
         self._in_threads.collect()
 
     async def cancel(self, is_mine: Callable[[Run], bool]) -> None:
-        """Cancel the running calls of these runs, where they can be cancelled. They end as cancelled."""
+        """Cancel the running calls of these runs as far as possible."""
         await self._on_loop.cancel(is_mine)
 
     async def stop(self) -> None:

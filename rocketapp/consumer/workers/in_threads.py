@@ -1,12 +1,12 @@
-"""Workers of sync handlers: threads that walk through the same runs.
+"""Workers of sync handlers: threads that walk through runs.
 
-One thread is woken for new runs, and walks through them alone as long as its calls are quick: then more threads would
-only fight for the interpreter. When a thread has been inside one call for a millisecond, as many threads as there are
-messages left join it: so a handler that waits for a database has all of its threads busy within a few milliseconds.
+One thread is woken for new runs and walks through them alone as long as its calls are quick: more threads would only
+compete for the interpreter. When a call takes longer than a millisecond, as many threads as messages are left join: so
+a handler that waits for a database has all of its threads busy within a few milliseconds.
 
-Threads put down what they finished, and only the loop acknowledges: at its next look, a millisecond later, or woken at
-once for what waits for it: a failure, an answer, the next message in order. A loop that is woken for each burst and the
-thread that woke it take the interpreter from one another: a fifth of the processor's time.
+Threads only note what they finished; the loop acknowledges: at its next look, a millisecond later, or woken at once for
+what waits for it: a failure, an answer, the next message in order. Waking the loop for each burst would cost a fifth of
+the processor's time.
 
 Threads are daemons, not those of an executor of the standard library: the interpreter joins those when it ends, so that
 a handler that hangs would keep the process. A thread cannot be stopped: a drain that is cut leaves it behind.
@@ -27,8 +27,8 @@ from typing import Any
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.workers.caller import Caller
-from rocketapp.consumer.workers.on_loop import LONGEST_STINT
-from rocketapp.consumer.workers.run import STINT, Pair, Ready, Run, RunWorker, Taker, clock_of
+from rocketapp.consumer.workers.on_loop import LONGEST_ROUND
+from rocketapp.consumer.workers.run import MESSAGES_PER_ROUND, Pair, Ready, Run, RunWorker, Taker, clock_of
 from rocketapp.model.current_call import CURRENT_CALL
 from rocketapp.model.event import LoopFailed, Observe
 
@@ -43,7 +43,7 @@ _THREAD_RETRY = 0.1
 
 
 class Threads:
-    """Threads that wait for jobs: whoever has jobs adds one for each that may run at once."""
+    """A pool of threads. Call `add` for each job that may run at the same time."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -54,17 +54,17 @@ class Threads:
         return f"<Threads: {len(self._threads)}>"
 
     def add(self) -> None:
-        """One more job may run at once. Raises RuntimeError when the system has no thread for it."""
+        """Allow one more job at the same time. Raises RuntimeError when the system has no thread for it."""
         thread = threading.Thread(target=self._main, name=f"handlers {len(self._threads)}", daemon=True)
         thread.start()
         self._threads.append(thread)
 
     def run(self, job: Callable[[], None]) -> None:
-        """Run the job in a thread as soon as one is free. The job itself reports to the loop."""
+        """Run a job in the next free thread. The job itself reports to the loop."""
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """Every thread ends when its job has ended."""
+        """Each thread ends after its present job."""
         for _ in self._threads:
             self._jobs.put(None)
 
@@ -86,7 +86,7 @@ MakeThreads = Callable[[], Threads]
 
 
 class _ThreadWorker(RunWorker):
-    """A thread and the run that it walks through."""
+    """A thread and its present run."""
 
     __slots__ = ("active", "finished", "seen")
 
@@ -125,7 +125,7 @@ class ThreadWorkers:
         return f"<ThreadWorkers: {active} of {len(self._workers)} active, {self._ready}>"
 
     def submit(self, caller: Caller, run: Run) -> None:
-        """Walk through this run, whose first message is for this handler."""
+        """Process this run, whose first message is for this handler."""
         if self._is_stopped:
             return
         with self._lock:
@@ -133,19 +133,19 @@ class ThreadWorkers:
             asleep = not any(worker.active for worker in self._workers)
         # Full pulls that come fast wait for the next look: the loop, and a thread that is woken for each of them,
         # take the interpreter from one another. A line does not: its next messages wait for those that it has here.
-        is_full = (run.is_shared or run.is_of_many) and len(run.items) >= STINT
+        is_full = (run.is_shared or run.is_of_many) and len(run.items) >= MESSAGES_PER_ROUND
         has_thread = not asleep or (is_full and self._looking is not None) or self._wake(1)
         self._look_in(_STUCK_AFTER if has_thread else _THREAD_RETRY)
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
-        """It may be called again. `by_worker`: a thread says so, and looks for the next run itself."""
+        """The handler may be called again. `by_worker`: called by a thread, which looks for the next run itself."""
         with self._lock:
             self._ready.enter(caller)
         if not by_worker and self._looking is None:  # otherwise the next look is soon enough
             self._on_loop(self._look_in, 0.0)
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on."""
+        """Every running call: its handler and its item."""
         running = [(worker, worker.item) for worker in self._workers if worker.active]
         return [(worker.taker.handler, item) for worker, item in running if item]
 
@@ -184,7 +184,7 @@ class ThreadWorkers:
             self._let_help()
 
     def _let_help(self) -> None:
-        """Let others help when a call takes its time."""
+        """Let more threads help when a call takes long."""
         active, stuck = 0, list[_ThreadWorker]()
         with self._lock:
             for worker in self._workers:
@@ -232,13 +232,13 @@ class ThreadWorkers:
     # In a thread.
 
     def _walk(self, worker: _ThreadWorker) -> None:
-        """Take one run after the other until nothing is left to start."""
+        """Process runs until nothing is left to start."""
         CURRENT_CALL.set(worker.at_work)
         try:
             while (run := self._next_run(worker)) is not None:
                 if run.is_shared and self._loop.time() >= run.lease.certain_until:
                     run.starts_nothing = True  # otherwise threads take it again and again, until the loop sees to it
-                if not self._stint(worker, run):
+                if not self._call_messages(worker, run):
                     self._reports.append((run, True, run.returned))
                 worker.item = None
                 # Nothing waits for what starts in any order, and has started.
@@ -247,7 +247,7 @@ class ThreadWorkers:
             return  # the loop is closed
 
     def _next_run(self, worker: _ThreadWorker) -> Run | None:
-        """Give back the call that it had, and take a run with a call for it; None: there is none, it rests."""
+        """Release the present call, and take a run with a free call; None when there is none."""
         with self._lock:
             if worker.run is not None:
                 worker.taker.caller.give_back()
@@ -262,13 +262,13 @@ class ThreadWorkers:
         return None
 
     def _leave(self, run: Run) -> None:
-        """In the thread or on the loop, with the lock: nothing of this run may start in a thread now."""
+        """In a thread or on the loop, with the lock: nothing of this run may start in a thread now."""
         if run.items or not run.is_shared:
             self._reports.append((run, False, partial(self._left, run)))
             self._collect_soon(at_once=True)
 
     def _ended(self, worker: _ThreadWorker, run: Run, item: Any, result: object, *, raised: bool) -> bool:
-        """Report a call whose message is not just done; whether the run is given back with that."""
+        """Report a call that did not just return None. Returns whether the run is given back with it."""
         if run.in_turn is not None and worker.note is not None:
             # The loop starts the next one when it hears of the end of this one, in another thread.
             worker.note.clear()
@@ -276,15 +276,15 @@ class ThreadWorkers:
         self._collect_soon(at_once=result is not None or not run.is_shared)
         return not run.is_shared
 
-    def _stint(self, worker: _ThreadWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each takes longer
-        """Call for some of its messages; True: with the end of the last call the run is given back."""
+    def _call_messages(self, worker: _ThreadWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each takes longer
+        """Call the handler for some messages of the run. True: the run is given back with the end of the last call."""
         items, check, lease, now, note = run.items, run.check, run.lease, self._now, worker.note
         popleft, each = items.popleft, run.record_of if run.notes_each and note is not None else None
         is_watched, is_of_one, goes_on, raised = run.is_watched, run.is_shared, True, False
         most = run.most * _LONG if run.most > 1 and (is_watched or not is_of_one) else run.most
         most = most if note is None else run.note(note, most)
         append, at, taker = self._finished(worker, run).append, now(), worker.taker
-        turn_end, until = at + _TURN, at + LONGEST_STINT
+        turn_end, until = at + _TURN, at + LONGEST_ROUND
         caller, call, _, is_plain = taker.parts
         if at >= lease.certain_until or run.starts_nothing:
             return False
@@ -310,7 +310,9 @@ class ThreadWorkers:
                     result, raised = error, True
                 if is_watched:
                     at = now()
-                    is_late = at >= until or at >= lease.certain_until or (not left % STINT and at >= turn_end)
+                    is_late = (
+                        at >= until or at >= lease.certain_until or (not left % MESSAGES_PER_ROUND and at >= turn_end)
+                    )
                     if is_late or run.starts_nothing or run.in_turn is not None:
                         goes_on = is_plain = False  # it is up to the run what becomes of it
                 if result is None and is_plain:
@@ -324,14 +326,14 @@ class ThreadWorkers:
         return False
 
     def _finished(self, worker: _ThreadWorker, run: Run) -> list[Pair]:
-        """Where is put down what of this run is finished."""
+        """The list in which this worker notes finished messages of this run."""
         finished = worker.finished
         if not finished or finished[-1][0] is not run:
             finished.append((run, []))
         return finished[-1][1]
 
     def _collect_soon(self, *, at_once: bool = False) -> None:
-        """Wake the loop, unless it looks soon and nothing waits for it, or it was woken already."""
+        """Wake the loop, unless it looks soon anyway or was woken already."""
         if not (self._is_woken if at_once else self._will_collect):
             self._is_woken = self._will_collect = True
             self._on_loop(self.collect)
@@ -339,7 +341,7 @@ class ThreadWorkers:
     # On the loop.
 
     def collect(self) -> None:
-        """What the threads have done since the last time."""
+        """Process what threads have finished since the last time."""
         self._is_woken, self._will_collect = False, self._looking is not None
         count = len(self._reports)  # before: what threads put down from now on is not acknowledged yet
         for worker in self._workers:
@@ -380,7 +382,7 @@ class ThreadWorkers:
 
 
 def _next(items: deque[Pair], taker: Taker) -> Pair:
-    """Take the first message. Raises IndexError when it may not start now, or others were faster."""
+    """Take the first message. Raises IndexError when it may not start now, or another thread took it."""
     caller, first = taker.caller, items[0][1]
     if not caller.may_start(first):
         raise IndexError

@@ -1,8 +1,8 @@
-"""Workers of async handlers: a set of coroutines that walk through the same runs.
+"""Workers of async handlers: coroutines that walk through runs.
 
-A worker awaits the handlers itself. As long as no call suspends, one worker walks through everything and nothing is
-scheduled. When a call suspends, the loop goes on with `_spread`, which wakes as many other workers as there are
-messages that may start: so 64 slow calls overlap, and a fast handler costs no task, future or lock per message.
+A worker awaits handlers itself. As long as no call suspends, one worker does everything and nothing is scheduled. When
+a call suspends, the loop runs `_spread`, which wakes as many workers as messages may start: so 64 slow calls overlap,
+and a fast handler costs no task, future or lock per message.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from rocketapp.tasks import Tasks
 
 _TURN = 0.005
 """Seconds that workers may keep the loop before they let other tasks run."""
-LONGEST_STINT = 1.0
+LONGEST_ROUND = 1.0
 """Seconds after which a worker gives a run in order back, so that other queues have its call: of slow calls, 32 would
 keep them waiting for minutes. Java's client lets a queue run on for 60 s."""
 
 
 class _LoopWorker(RunWorker):
-    """A coroutine and the run that it walks through."""
+    """A coroutine and its present run."""
 
     __slots__ = ("is_left", "task")
 
@@ -56,7 +56,7 @@ class LoopWorkers:
         return f"<LoopWorkers: {len(self._workers)} workers, {len(self._idle)} idle, {self._ready}>"
 
     def submit(self, caller: Caller, run: Run) -> None:
-        """Walk through this run, whose first message is for this handler, from the loop's next turn on."""
+        """Process this run from the loop's next turn on; its first message is for this handler."""
         if self._is_stopped:
             return
         self._ready.add(caller, run)
@@ -66,7 +66,7 @@ class LoopWorkers:
         self._ask_to_spread()
 
     def enter(self, caller: Caller, *, by_worker: bool = False) -> None:
-        """It may be called again. `by_worker`: a worker says so, and looks for the next run itself."""
+        """The handler may be called again. `by_worker`: called by a worker, which looks for the next run itself."""
         self._ready.enter(caller)
         if not by_worker:
             self._ask_to_spread()
@@ -79,11 +79,11 @@ class LoopWorkers:
             run.returned()
 
     def in_flight(self) -> list[tuple[Handler, Any]]:
-        """Every running call: its handler, and the message or batch that it works on."""
+        """Every running call: its handler and its item."""
         return [(worker.taker.handler, worker.item) for worker in self._workers if worker.item]
 
     async def cancel(self, is_mine: Callable[[Run], bool]) -> None:
-        """Cancel the running calls of these runs. They end as cancelled; another worker takes their place."""
+        """Cancel the running calls of these runs; their workers are replaced."""
         by_handler: dict[str, list[asyncio.Task[None]]] = {}
         for worker in self._workers:
             if worker.item is not None and worker.run is not None and not worker.is_left and is_mine(worker.run):
@@ -153,13 +153,13 @@ class LoopWorkers:
                 self._ask_to_spread()
 
     async def _walk(self, worker: _LoopWorker) -> None:
-        """Work until nothing is left to start."""
+        """Process runs until nothing is left to start."""
         is_cancelling, now = worker.task.cancelling, self._now
         self._turn_end = now() + _TURN
         while (found := self._ready.next()) is not None:
             run, _ = worker.run, worker.taker = found
             try:
-                is_back = await self._stint(worker, run)
+                is_back = await self._call_messages(worker, run)
             finally:
                 worker.item = None
                 worker.taker.caller.release()
@@ -173,17 +173,17 @@ class LoopWorkers:
             if now() >= self._turn_end:
                 await self._let_others_run()
 
-    async def _stint(self, worker: _LoopWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
-        """Call for some of its messages, as long as the lease is certain.
+    async def _call_messages(self, worker: _LoopWorker, run: Run) -> bool:  # noqa: PLR0912 - a function for each message takes longer
+        """Call the handler for some messages of the run, as long as the lease is certain.
 
-        True: the run was given back with the end of the last call.
+        True: the run is given back with the end of the last call.
         """
         now, note, taker, lease, is_back = self._now, worker.note, worker.taker, run.lease, not run.is_shared
         caller, call, done, is_plain = taker.parts
         items, popleft, check = run.items, run.items.popleft, run.check
         each = run.record_of if run.notes_each and taker.handler.runs_here else None
         most, at = run.most if note is None else run.note(note, run.most), now()
-        until, is_watched, goes_on, raised = at + LONGEST_STINT, run.is_watched, at < lease.certain_until, False
+        until, is_watched, goes_on, raised = at + LONGEST_ROUND, run.is_watched, at < lease.certain_until, False
         for _ in repeat(None, most if goes_on else 0):
             try:
                 one, item = popleft()
@@ -226,7 +226,7 @@ class LoopWorkers:
         return False
 
     def _raise_if_ours(self, worker: _LoopWorker, error: BaseException) -> None:
-        """Raise it again when the handler did not: it ends the worker."""
+        """Raise a cancellation again that was not the handler's: it ends the worker."""
         if isinstance(error, GeneratorExit) and asyncio.current_task(self._loop) is not worker.task:
             raise error  # not the handler's: this coroutine is being closed
         # Otherwise it is a failure: a handler may let a cancellation of its own escape.

@@ -1,10 +1,10 @@
-"""Messages on their way to their handlers: workers walk through runs.
+"""Runs: messages on their way to handlers, and the turns that handlers take.
 
-A run knows the session that its messages belong to, and workers report to it. They know neither offsets nor what
-becomes of a failure: that belongs to the consume mode.
+A run belongs to a session, and workers report to it. They know neither offsets nor what follows a failure: that belongs
+to the consume mode.
 
-Handlers take turns (`Ready`), so that one with many messages holds up no other one. A handler that cannot be called
-now, as its `Caller` says, is left out. It takes part again when it can be: nobody looks at what cannot start.
+Handlers take turns (`Ready`), so that one with many messages does not hold up the others. A handler that cannot be
+called now, according to its `Caller`, is left out until it can be: nobody looks at what cannot start.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rocketapp.model.subscription import Subscription
 from rocketapp.state.lease import Lease
 from rocketapp.wire.record import Message
 
-STINT = 32
+MESSAGES_PER_ROUND = 32
 """Messages of a run that a worker takes before it looks for others."""
 
 
 def clock_of(loop: asyncio.AbstractEventLoop) -> Callable[[], float]:
-    """The time of this loop, which is read before each message in order."""
+    """The clock of this loop, which is read before each message in order."""
     # The loop of the standard library asks this clock, by one more call.
     return time.monotonic if type(loop).time is asyncio.BaseEventLoop.time else loop.time
 
@@ -38,12 +38,12 @@ Parts = tuple[Caller, Callable[[Any], Any], Callable[[Message], None], bool]
 
 
 class Taker:
-    """One handler as the messages of one session meet it."""
+    """A handler for the messages of one session."""
 
     __slots__ = ("acks", "caller", "handler", "is_plain", "parts")
 
     def __init__(self, caller: Caller, acks: Any) -> None:
-        """`acks`: is told on the loop of ended calls: by `done` or `done_all` if they returned None, or by `ended`."""
+        """`acks`: told on the loop of ended calls: `done` or `done_all` if they returned None, otherwise `ended`."""
         self.caller: Caller = caller
         self.acks: Any = acks
         self.handler: Handler = caller.handler
@@ -73,7 +73,7 @@ class Run:
     """Workers have it among their runs."""
     walkers: int = 0
     """Workers that have it, and have not given it back."""
-    most: int = STINT
+    most: int = MESSAGES_PER_ROUND
     """Messages that a worker may take at once."""
     record_of: Callable[[int, int], bytes] | None = None
     """Makes what a worker notes down that takes these offsets; None: nothing is."""
@@ -85,7 +85,7 @@ class Run:
     """Its first message is not to start now, and is seen to, or is left to the next owner of the queue."""
 
     def __init__(self, items: Iterable[Pair], delivery: Any) -> None:
-        """`delivery`: the session that it belongs to. When that is void, what was handled is the next owner's."""
+        """`delivery`: of its session. When that is void, handled messages belong to the next owner."""
         self.items: deque[Pair] = deque(items)
         """What was not started: whoever takes one starts it."""
         # Read for each message, so not of the class: that takes longer.
@@ -100,17 +100,17 @@ class Run:
         """Messages of others lie between its own, so that each is noted down as it starts."""
 
     def submit(self) -> None:
-        """On the loop: have the workers of its first message's handler walk through it. It has messages."""
+        """On the loop: give the run to the workers of its first message's handler. It must have messages."""
         caller = self.items[0][0].caller
         caller.workers.submit(caller, self)
 
     def note(self, note: Note, most: int) -> int:
-        """Note down that a worker takes at most this number; how many it may take."""
+        """Record in the journal that a worker takes up to `most` messages. Returns how many it may take."""
         note.clear()
         return most
 
     def acknowledge(self, pairs: Sequence[tuple[Taker, Message]]) -> None:
-        """On the loop: threads have finished these."""
+        """On the loop: threads have finished these messages."""
         if self.delivery.is_void:
             return
         first = pairs[0][0]
@@ -123,7 +123,7 @@ class Run:
         self.delivery.tidy_soon()
 
     def ended(self, taker: Taker, item: Any, result: object, raised: bool) -> None:
-        """On the loop: a call has ended with something else than None; `raised`: the result is what it raised.
+        """On the loop: a call ended with something other than None; `raised`: the result is what it raised.
 
         Unless many workers share the run, it is given back with that.
         """
@@ -131,7 +131,7 @@ class Run:
 
     @property
     def is_about_to_start(self) -> bool:
-        """Messages of it start soon: not those of a paused topic."""
+        """Whether messages of it start soon; those of a paused topic do not."""
         try:
             return not (self.rests or self.starts_nothing or self.items[0][0].caller.is_paused)
         except IndexError:
@@ -139,11 +139,11 @@ class Run:
 
     @property
     def is_under_way(self) -> bool:
-        """Workers have it, or messages of it start soon."""
+        """Whether workers have it, or messages of it start soon."""
         return self.walkers > 0 or self.is_about_to_start
 
     def withdraw(self) -> list[Pair]:
-        """Take back what was not started. From the end: what threads take meanwhile lies below."""
+        """Take back messages that were not started, from the end: what threads take meanwhile lies below."""
         taken: list[Pair] = []
         with contextlib.suppress(IndexError):
             while True:
@@ -151,7 +151,7 @@ class Run:
         return taken[::-1]
 
     def give_back(self, pairs: Iterable[Pair], offset: int) -> int:
-        """What was withdrawn may start after all, up to this offset; how many messages lie above it."""
+        """Withdrawn messages up to `offset` may start after all. Returns how many lie above it."""
         count = 0
         for taker, item in pairs:
             kept = [one for one in messages_of(item) if one.offset <= offset]
@@ -161,21 +161,21 @@ class Run:
         return count
 
     def split(self) -> None:
-        """On the loop: what is left of a run of many handlers is to be walked through by handler."""
+        """On the loop: divide what is left of a run of many handlers by handler."""
 
     def returned(self) -> None:
-        """On the loop: a worker has given it back, and has no result to report."""
+        """On the loop: a worker has given the run back, without a result to report."""
 
     def failed(self, error: BaseException) -> None:
-        """What was reported could not be dealt with: an error of ours."""
+        """An error of ours while a report was processed."""
         self.delivery.fail(error)
 
 
 class FreeRun(Run):
-    """Messages that start independently of one another."""
+    """Messages that start independently of each other."""
 
     def __init__(self, items: Sequence[Pair], delivery: Any, *, is_of_one: bool) -> None:
-        """`delivery`: the session. `is_of_one`: it has one handler."""
+        """`delivery`: of its session. `is_of_one`: it has only one handler."""
         super().__init__(items, delivery)
         if items[0][0].handler.runs_here and delivery.record_of is not None:
             self.record_of: Callable[[int, int], bytes] | None = delivery.record_of
@@ -196,7 +196,7 @@ class FreeRun(Run):
         return f"<FreeRun: {len(self.items)} of {self._count} not started>"
 
     def note(self, note: Note, most: int) -> int:
-        """The offsets of the whole run: many workers walk through it. With keys, each is noted down as it starts."""
+        """Record the offsets of the whole run, as many workers share it; with keys each message as it starts."""
         if self.record_of is None or self.notes_each:
             note.clear()
         else:
@@ -223,7 +223,7 @@ class FreeRun(Run):
 
 
 class RunWorker:
-    """The run and the message that one worker is at."""
+    """One worker, with its present run and message."""
 
     __slots__ = ("item", "note", "run", "taker")
 
@@ -235,15 +235,15 @@ class RunWorker:
         self.item: Any = None
 
     def at_work(self) -> tuple[Subscription, Any] | None:
-        """Whose handler it calls now, and with what."""
+        """The subscription and item of its present call; None between two calls."""
         return None if self.item is None else (self.taker.handler.subscription, self.item)
 
 
 class Ready:
-    """The handlers that have runs and may be called. Not for several threads at once."""
+    """The handlers that have runs and may be called, in turn. Not thread-safe."""
 
     def __init__(self, leave: Callable[[Run], None], split: Callable[[Run], None]) -> None:
-        """`leave` takes runs of which nothing may start here now, `split` those of handlers of which one is busy."""
+        """`leave`: called with runs of which nothing may start now; `split`: with mixed runs whose handler is busy."""
         self._leave, self._split = leave, split
         self._turns: deque[Caller] = deque()
         self._is_over = False
@@ -255,7 +255,7 @@ class Ready:
         return f"<Ready {list(self._turns)}>"
 
     def add(self, caller: Caller, run: Run) -> None:
-        """A run whose first message is for this handler; one that is here already stays where it is."""
+        """Add a run whose first message is for this handler, unless it is here already."""
         if caller.is_paused:
             caller.ask_for_probe()
         if not run.is_queued and (run.is_shared or not run.walkers):  # otherwise it is given back, and comes again
@@ -264,15 +264,15 @@ class Ready:
         self.enter(caller)
 
     def enter(self, caller: Caller) -> None:
-        """This handler may be called again: its runs take part in the turns."""
+        """This handler may be called again."""
         if (caller.runs or caller.mixed) and not caller.has_turn and not self._is_over:
             caller.has_turn = True
             self._turns.append(caller)
 
     def next(self) -> tuple[Run, Taker] | None:
-        """The next run and the taker of its first message, with a call taken. A run that is not shared is here no more.
+        """The next run and the taker of its first message, with a call taken; None when nothing may start.
 
-        Others may take that message meanwhile.
+        An unshared run is removed. Another worker may take that message meanwhile.
         """
         turns = self._turns
         while turns:
@@ -319,7 +319,7 @@ class Ready:
         return count
 
     def clear(self, workers: Iterable[RunWorker]) -> None:
-        """Nothing starts any more: what was left out so far, and what these workers have."""
+        """Nothing starts any more: drop all runs, also those of these workers."""
         self._is_over = True
         runs = chain.from_iterable((*caller.mixed, *caller.runs) for caller in self._turns)
         for run in [*runs, *(worker.run for worker in workers)]:
@@ -331,7 +331,7 @@ class Ready:
         self._turns.popleft().has_turn = False
 
     def _split_mixed(self, caller: Caller) -> None:
-        """It has no free call: other handlers do not wait for it."""
+        """The handler has no free call: split runs that it shares, so that other handlers do not wait for it."""
         while caller.mixed:
             run = caller.mixed.popleft()
             run.is_queued = False

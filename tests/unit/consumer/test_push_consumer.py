@@ -434,7 +434,7 @@ async def test_a_very_slow_handler_is_told_twice_and_not_run_twice() -> None:
     await cluster.stop()
 
 
-# Stopping.
+# FailurePauses.
 
 
 @in_virtual_time

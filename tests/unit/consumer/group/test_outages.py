@@ -83,7 +83,7 @@ def test_queues_of_other_brokers_are_consumed_and_committed_without_a_pause(orde
                 assert max(later - earlier for earlier, later in pairwise(series)) < 3
                 assert series[-1] > ended - 3
         assert not [event for member in members for event in member.events.of(Released) if event.queue in healthy]  # type: ignore[attr-defined]
-        # Stopping dials no broker, and waits about a second for one that does not answer.
+        # FailurePauses dials no broker, and waits about a second for one that does not answer.
         assert (await stopped(members, cluster)) < 3
         await cluster.stop()
 

@@ -10,7 +10,7 @@ from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.retry.attempts import FailedAttempts
-from rocketapp.consumer.retry.breaker import Stopping
+from rocketapp.consumer.retry.breaker import FailurePauses
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.model.message_queue import MessageQueue
@@ -22,7 +22,7 @@ from tests.unit.consumer.members import member_alone
 
 
 class NobodyElse:
-    """In place of `Forwarding`: no other member wants what no handler here takes."""
+    """In place of `Forwarder`: no other member wants what no handler here takes."""
 
     def caller(self, topic: str, message: Message) -> None:
         return None
@@ -41,7 +41,7 @@ class DroppedFailures:
 def mode_context(handlers: Sequence[Handler], *, dead_letters: Any = None, **others: Any) -> ModeContext:
     """`dead_letters` takes messages that failed for good."""
     member = member_alone(handlers, config=ConsumerConfig(suspend=1.0))
-    redelivery, stopping = cast(Any, dead_letters or DroppedFailures()), Stopping(member)
+    redelivery, stopping = cast(Any, dead_letters or DroppedFailures()), FailurePauses(member)
     values: dict[str, Any] = {
         "member": member,
         "callers": Callers(member, others.pop("threads", Threads), others.get("journal")),

@@ -14,7 +14,7 @@ import pytest
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
 from rocketapp.consumer.workers.in_threads import MakeThreads, Threads
-from rocketapp.consumer.workers.run import STINT
+from rocketapp.consumer.workers.run import MESSAGES_PER_ROUND
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.state.process_queue import ProcessQueue
@@ -281,7 +281,7 @@ async def test_a_thread_goes_on_with_a_long_run_whose_offsets_are_prompted_meanw
 
 @pytest.mark.parametrize(
     ("is_async", "takes", "count"),
-    [(False, 0.1, 10), (True, 0.1, 10), (False, 0.002, STINT)],
+    [(False, 0.1, 10), (True, 0.1, 10), (False, 0.002, MESSAGES_PER_ROUND)],
     ids=["sync", "async", "sync, not as slow"],
 )
 def test_a_slow_handler_lets_other_queues_have_their_turn_after_a_second_or_so_many_messages(

@@ -248,7 +248,7 @@ async def test_what_a_thread_has_done_is_acknowledged_before_its_run_is_said_to_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # On a busy machine the first call lasts: a thread that is so late tells the run of its call, and puts nothing down.
-    monkeypatch.setattr("rocketapp.consumer.workers.in_threads.LONGEST_STINT", HANGS)
+    monkeypatch.setattr("rocketapp.consumer.workers.in_threads.LONGEST_ROUND", HANGS)
     events: list[str] = []
     started, go_on = threading.Event(), threading.Event()
 
