@@ -23,7 +23,7 @@ from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
-from rocketapp.wire.layout import BORN_IPV6, STORE_IPV6, Record, decode_record, encode_record
+from rocketapp.wire.layout import BORN_IPV6, MOST_RECONSUME_TIMES, STORE_IPV6, Record, decode_record, encode_record
 from rocketapp.wire.requests.pop import (
     FROM_LAST,
     OF_RETRY,
@@ -338,7 +338,7 @@ class Pops:
                     born_port=here.port,
                     store_host=here.raw,
                     store_port=here.port,
-                    reconsume_times=record.reconsume_times + (not checkpoint.suspend),
+                    reconsume_times=min(record.reconsume_times + (not checkpoint.suspend), MOST_RECONSUME_TIMES),
                 )
             )
         return again

@@ -29,6 +29,9 @@ LONGEST_V1_TOPIC = 127
 LONGEST_TOPIC = LONGEST_PROPERTIES = 32767
 """Most bytes of topic and properties: their lengths are signed 16-bit numbers in Java."""
 
+MOST_RECONSUME_TIMES = 2**31 - 1
+"""Failed attempts that a record can count."""
+
 FIXED = struct.Struct(">iiiiiqqiq8sq8siqI")
 """The fixed part of a record with IPv4 hosts. The body length is unsigned, so that a negative one is too large."""
 OF_PULLS = struct.Struct(">ii12xq8xi44xI")

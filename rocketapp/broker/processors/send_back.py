@@ -16,7 +16,7 @@ from rocketapp.transport.connection import Connection
 from rocketapp.wire import properties as names
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
-from rocketapp.wire.layout import STORE_IPV6, Record, decode_record
+from rocketapp.wire.layout import MOST_RECONSUME_TIMES, STORE_IPV6, Record, decode_record
 from rocketapp.wire.message_id import offset_id
 from rocketapp.wire.requests.send_back import SendBackRequest
 
@@ -74,8 +74,8 @@ class SendBackProcessor:
             sys_flag=message.sys_flag | STORE_IPV6 if here.is_ipv6 else message.sys_flag & ~STORE_IPV6,
             store_host=here.raw,
             store_port=here.port,
-            reconsume_times=message.reconsume_times + 1,
+            reconsume_times=min(message.reconsume_times + 1, MOST_RECONSUME_TIMES),
             prepared_offset=0,
         )
-        core.store.append(delayed(record, level) if level else record)
+        core.store.append(delayed(record, level) if level > 0 else record)
         core.traffic.put += 1

@@ -475,6 +475,17 @@ async def test_full_timers_keep_no_broker_from_stopping_and_nothing_popped_is_lo
 
 
 @in_virtual_time
+async def test_a_message_whose_count_of_failures_is_at_its_limit_keeps_no_other_one() -> None:
+    async with running() as broker:
+        one = await member(broker, "good")
+        await one.client.send("orders", b"spent", queue_id=1, reconsume_times=2**31 - 1)
+        assert texts(await one.pop()) == ["good", "spent"]
+        await asyncio.sleep(INVISIBLE + 1)
+        again = await one.pop()
+        assert {each.message.text(): each.message.reconsume_times for each in again} == {"good": 1, "spent": 2**31 - 1}
+
+
+@in_virtual_time
 async def test_a_message_for_a_connection_that_is_gone_goes_to_another_one() -> None:
     async with running() as broker:
         one = await member(broker, "a")

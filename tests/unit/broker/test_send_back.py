@@ -56,6 +56,23 @@ async def test_each_attempt_waits_longer_and_the_first_origin_stays() -> None:
         assert waits == [10, 30, 60]
 
 
+@pytest.mark.parametrize(
+    ("times", "topic", "found"), [(2**31 - 1, "%DLQ%billing", 2**31 - 1), (-(2**31), "%RETRY%billing", 1 - 2**31)]
+)
+@in_virtual_time
+async def test_whatever_count_of_failures_a_message_was_sent_with_it_is_handed_back(
+    times: int, topic: str, found: int
+) -> None:
+    """As in Apache RocketMQ one with a negative count comes again at once."""
+    async with running() as broker:
+        client = await broker.client()
+        await client.send("orders", queue_id=0, reconsume_times=times)
+        (message,) = await client.messages("orders")
+        assert await hand_back(client, message) == ResponseCode.SUCCESS
+        (again,) = await client.messages(topic)
+        assert again.reconsume_times == found
+
+
 @pytest.mark.parametrize(("level", "most"), [(-1, 16), (0, 0)])
 def test_without_another_attempt_it_goes_to_the_dead_letters_at_once(level: int, most: int) -> None:
     @in_virtual_time
