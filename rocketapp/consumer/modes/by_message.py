@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.handler import ConsumedTopic, first_of, last_of, messages_of, of_retries
+from rocketapp.consumer.handler import ConsumedTopic, Item, cut, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, FailedMessages, ManualCommits, SentBack, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
 from rocketapp.consumer.modes.lines import HandlerKeys, LineRun, forget, no_place
@@ -303,12 +303,13 @@ class MessageDelivery:
             self._start_free(share, is_of_one=True)
         self.walked(run)
 
-    def _park(self, caller: Caller, message: Message, after: float) -> None:
-        """It is parked: its topic was stopped, or it starts again after a while. After the end it does not."""
+    def _park(self, caller: Caller, messages: Sequence[Message], after: float) -> None:
+        """Park messages of one call: their topic was stopped, or they start again after a while; not after the end."""
         if self._ended.done():
-            self._left += 1
+            self._left += len(messages)
             return
-        run = FreeRun([(self._taker(caller), message if caller.batch is None else [message])], self, is_of_one=True)
+        items: Sequence[Item] = messages if caller.batch is None else cut(messages, caller.batch)
+        run = FreeRun([(self._taker(caller), item) for item in items], self, is_of_one=True)
         self._free[run] = None
         self._loop.call_later(after, self._submit, run)
 

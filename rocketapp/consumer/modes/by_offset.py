@@ -72,8 +72,8 @@ class FailedMessages(Protocol):
     """Handles failed messages: redelivery, nacks of a popped queue, or an answer to the owner of a forwarded one."""
 
     @property
-    def park(self) -> Callable[[Message, float], None] | None:
-        """A function that parks a message; None: the session itself starts it again after these seconds."""
+    def park(self) -> Callable[[Sequence[Message], float], None] | None:
+        """A function that parks messages of one call; None: the session starts them again after these seconds."""
         ...
 
     def fail(self, handler: Handler, queue: ProcessQueue[Message], message: Message, failure: Failure) -> None: ...
@@ -87,7 +87,7 @@ class SentBack(ByOffset):
         process_queue: ProcessQueue[Message],
         handler: Handler,
         failures: FailedMessages,
-        park: Callable[[Message, float], None],
+        park: Callable[[Sequence[Message], float], None],
         stopping: FailurePauses,
     ) -> None:
         """`park`: that of the session."""
@@ -99,12 +99,15 @@ class SentBack(ByOffset):
         if self._process_queue.closed:  # its next owner gets them again
             self._stopping.heard(self._handler, self.judged(item, result, raised))
             return
+        parked: dict[float, list[Message]] = {}
         for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
             if failure.parked:
-                self._park(message, failure.after or 0.0)
+                parked.setdefault(failure.after or 0.0, []).append(message)
             else:
                 self._failures.fail(self._handler, self._process_queue, message, failure)
+        for after, messages in parked.items():  # together: those of a batch are one again
+            self._park(messages, after)
 
 
 Handled = tuple[Caller, list[Message]]

@@ -311,9 +311,9 @@ class WriterDelivery:
         text = f"plugin {self._mode.sink.plugin}: {type(error).__name__}: {error}"
         self._member.observe(LoopFailed(f"consuming {self.queue}", text))
 
-    def park(self, message: Message, after: float) -> None:
-        """Park a message that the writer has taken and that failed."""
-        self._parked.append(message)
+    def park(self, messages: Sequence[Message], after: float) -> None:
+        """Park messages that the writer has taken and that failed."""
+        self._parked += messages
         if after:
             asyncio.get_running_loop().call_later(after, self._pauses_changed)
 

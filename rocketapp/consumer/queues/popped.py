@@ -353,12 +353,12 @@ class PopDelivery(MessageDelivery):
             self._loop.call_soon_threadsafe(self._acks.give_back, late)
         return None if isinstance(item, Message) else [message for message in item if message not in late] or None
 
-    def _park(self, caller: Caller, message: Message, after: float) -> None:
+    def _park(self, caller: Caller, messages: Sequence[Message], after: float) -> None:
         """It is parked; after the end it is given back."""
         if self._ended.done():
-            self._acks.give_back([message])
+            self._acks.give_back(messages)
         else:
-            super()._park(caller, message, after)
+            super()._park(caller, messages, after)
 
     def _looks_closer(self, pairs: Sequence[Pair]) -> bool:
         return any(message.reconsume_times > CERTAIN for _, message in pairs)

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
@@ -312,10 +313,10 @@ class _Call:
             return
         self.end(DirectResult(DEAD_LETTER if failure.dead else LATER, str(failure), failure.after))
 
-    def park(self, message: Message, _after: float) -> None:
+    def park(self, _messages: Sequence[Message], _after: float) -> None:
         """The message is parked: its handler has paused the topic, or another copy is being handled."""
         self.own.close()
-        self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has parked it, or stopped topic {message.topic}"))
+        self.end(DirectResult(NOT_TAKEN, f"{self.handler.name} has parked it, or stopped topic {self.message.topic}"))
 
     def withdraw(self, why: str) -> None:
         """Give it back, unless its handler runs."""

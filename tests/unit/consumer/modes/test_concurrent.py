@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.model.message_queue import MessageQueue
+from rocketapp.model.outcome import Outcome, Park, Pause
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import consumed_by, subscription
@@ -81,15 +83,17 @@ class Paused:
 
     def __init__(self, queue: MessageQueue = QUEUE, *topics: str, batch: int | None = None) -> None:
         self.called: list[Any] = []
+        self.said: list[Outcome] = []
         options: dict[str, Any] = {"concurrency": 2, "batch": batch}
         handlers = [Handler(subscription(topic=topic, **options), self._call) for topic in topics or ("topic",)]
         self.process_queue: ProcessQueue[Message] = ProcessQueue(queue, 0)
         self.way = dropping([consumed_by(handler) for handler in handlers], handlers)
         self.delivery = self.way.open(self.process_queue)
 
-    async def _call(self, item: Any) -> None:
+    async def _call(self, item: Any) -> Outcome | None:
         self.called.append(item.offset if isinstance(item, Message) else [message.offset for message in item])
         await asyncio.sleep(1)
+        return self.said.pop() if self.said else None
 
     def deliver(self, *messages: Message) -> None:
         self.process_queue.put(messages)
@@ -124,6 +128,20 @@ async def test_a_batch_waits_for_the_end_of_the_pause() -> None:
     paused.way.context.member.pauses.resume("topic")
     await asyncio.sleep(10)
     assert paused.called == [[0, 1, 2, 3], [4, 5, 6]]
+    await paused.way.callers.stop()
+
+
+@in_virtual_time
+@pytest.mark.parametrize("said", [Pause("down"), Park(3.0, "copies")], ids=["pause", "copies"])
+async def test_what_was_parked_of_a_batch_comes_again_as_a_batch(said: Outcome) -> None:
+    paused = Paused(batch=4)
+    paused.said.append(said)
+    paused.deliver(*map(message, range(4)))
+    await asyncio.sleep(10)
+    paused.way.context.member.pauses.resume("topic")
+    await asyncio.sleep(10)
+    assert paused.called == [[0, 1, 2, 3], [0, 1, 2, 3]]
+    assert paused.process_queue.commit_offset == 4
     await paused.way.callers.stop()
 
 
