@@ -238,6 +238,9 @@ class Flusher(DiskThread):
 
     async def _finish(self, flush: Flush | None) -> None:
         if flush is not None:
-            await self.run(flush.run)
+            try:
+                await self.run(flush.run)
+            except Exception as error:  # a flush that does not end lets none begin
+                flush.fatal = error
             self._store.end_flush(flush)
             self.on_flushed()

@@ -29,8 +29,8 @@ class Flush:
         """Written when all of them are synced: it says that the queues are complete until then."""
         self.created: int | None = None
         """The position of a segment that was created for later."""
-        self.fatal: OSError | None = None
-        """Syncing the log failed. Whether the written bytes are on disk is unknown."""
+        self.fatal: Exception | None = None
+        """Syncing the log failed, or nobody knows what did. Whether the written bytes are on disk is unknown."""
         self.queues_lost: OSError | None = None
         """Syncing a consume queue failed. Its entries can be made again from the log."""
         self.problem: OSError | None = None

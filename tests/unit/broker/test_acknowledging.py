@@ -13,6 +13,7 @@ import pytest
 
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.store.files import MemoryFiles
+from rocketapp.model.event import StoreReadOnly
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
@@ -218,6 +219,31 @@ async def test_what_small_sends_that_wait_for_a_stalled_disk_take_in_memory_is_b
     codes = Counter([(await send).code for send in sends])
     assert codes[ResponseCode.SUCCESS] == 100 - len(refused)
     assert (await client.send("orders", b"x", queue_id=0)).code == ResponseCode.SUCCESS
+    await broker.broker.stop()
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@in_virtual_time
+async def test_a_flush_that_ends_with_an_error_of_no_disk_is_told_and_nothing_more_is_taken(flush: str) -> None:
+    disk = Disk()
+    broker = await on(disk, flush=flush)
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    await asyncio.sleep(3)
+
+    def fail(number: int, name: str, path: str) -> None:
+        if name == "sync" and path.startswith("commitlog"):
+            raise RuntimeError("can't start new thread")
+
+    disk.on_call = fail
+    perhaps = await client.send("orders", queue_id=0)
+    assert perhaps.code == (ResponseCode.SYSTEM_ERROR if flush == "sync" else ResponseCode.SUCCESS)
+    await asyncio.sleep(3)
+    assert (await client.send("orders", queue_id=0)).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert [event for event in broker.events if isinstance(event, StoreReadOnly)] == [
+        StoreReadOnly("sync failed: can't start new thread")
+    ]
+    disk.on_call = None
     await broker.broker.stop()
 
 
