@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,3 +131,18 @@ async def test_a_server_that_is_away_is_an_error_and_used_again_when_it_is_back(
     own_server.start()
     assert await store.claim([MINE], lease=30) == [CLAIMED]
     await store.close()
+
+
+async def test_a_user_needs_what_the_readme_says_and_one_without_eval_is_told(shared_server: Any, prefix: str) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    needed = re.findall(r"\+[a-z]+", readme)
+    async with Redis.from_url(shared_server.url) as admin:
+        for name, rules in (("allowed", needed), ("refused", [rule for rule in needed if rule != "+eval"])):
+            await admin.execute_command("ACL", "SETUSER", name, "on", ">secret", f"~{prefix}*", *rules)
+    url = shared_server.url.replace("unix://", "unix://{}:secret@")
+    await check_idempotency_store(lambda: RedisStore(url.format("allowed") + "?db=1", prefix=prefix))
+    refused = RedisStore(url.format("refused"), prefix=prefix)
+    await refused.open()
+    with pytest.raises(RedisError, match="'eval'"):
+        await refused.claim([MINE], lease=30)
+    await refused.close()
