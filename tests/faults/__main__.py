@@ -97,17 +97,17 @@ def _runs(parts: Parts) -> Iterator[tuple[str, str, str, Run]]:
     in_order, at_once = (
         (storms.SMALL_ORDERLY, storms.SMALL_CONCURRENT) if small else (storms.FULL_ORDERLY, storms.FULL_CONCURRENT)
     )
-    ways: tuple[tuple[str, Callable[..., Figures], storms.Storm, tuple[str, ...]], ...] = (
-        ("orderly", storms.orderly, in_order, BOTH),
-        ("keyed", storms.keyed, in_order, BOTH),
-        ("polled", storms.polled, in_order, BOTH),
-        ("by-hand", storms.by_hand, in_order, BOTH),
-        ("broadcast", storms.broadcast, in_order, BOTH),
-        ("popped", storms.popped, at_once, ("apache",)),
-        ("concurrent", storms.concurrent, at_once, BOTH),
+    ways: tuple[tuple[str, Callable[..., Figures], storms.Storm], ...] = (
+        ("orderly", storms.orderly, in_order),
+        ("keyed", storms.keyed, in_order),
+        ("polled", storms.polled, in_order),
+        ("by-hand", storms.by_hand, in_order),
+        ("broadcast", storms.broadcast, in_order),
+        ("popped", storms.popped, at_once),
+        ("concurrent", storms.concurrent, at_once),
     )
-    for way, storming, storm, clusters in ways:
-        for cluster in clusters:
+    for way, storming, storm in ways:
+        for cluster in BOTH:
             name = f"storm-{way}"
             yield name, cluster, name.replace("-", " "), on(storming, name, cluster, storm)
     for cluster in BOTH:
