@@ -430,6 +430,5 @@ class Broker:
 
 
 async def _in_turns(steps: Generator[None]) -> None:
-    with contextlib.closing(steps):
-        for _ in steps:
-            await asyncio.sleep(0)
+    for _ in steps:
+        await asyncio.sleep(0)

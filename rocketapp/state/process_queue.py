@@ -54,7 +54,8 @@ class ProcessQueue(Generic[M]):
         self._end = first_offset
         self._highest = first_offset
         self.received: int = first_offset
-        """How many messages were put, counted from the first offset on: the end, were no offset passed over."""
+        """How many messages were put. The count begins at the first offset, so that `finished` of the next session of
+        this queue goes on where this one ends, and not at 0."""
         self.size: int = 0
         """Bytes of the unfinished messages' records."""
         self.broker_end: int | None = None
