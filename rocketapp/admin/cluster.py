@@ -1,4 +1,4 @@
-"""A cluster as administrators see it: its topics, and every master, asked at once."""
+"""A cluster as administrators see it: its topics and all master brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AT_ONCE = 32
 
 
 class AdminError(RocketAppError):
-    """What was asked of a group cannot be done, or was done in part."""
+    """An administrative operation on a group is impossible, or was only done in part."""
 
 
 class AdminCluster:
@@ -43,9 +43,9 @@ class AdminCluster:
 
     @classmethod
     async def of(cls, client: ClientInstance, own: Mapping[str, str] | None = None) -> AdminCluster:
-        """Look at the cluster of a started client. Raises TransportError when it has no broker with a master.
+        """The cluster of a started client. Raises TransportError when it has no broker with a master.
 
-        `own`: the address of a broker that is asked although it may be a slave, by its name.
+        `own`: the address by name of a broker that is asked although it may be a slave.
         """
         brokers = await client.brokers()
         masters = {broker.broker_name: broker.master for broker in brokers if broker.master is not None} | {
@@ -56,18 +56,18 @@ class AdminCluster:
         return cls(client, dict(sorted(masters.items())))
 
     async def connection(self, broker_name: str) -> Connection:
-        """To the master of this broker. Raises NoRouteError without one."""
+        """The connection to the master of this broker. Raises NoRouteError without one."""
         address = self.masters.get(broker_name)
         if address is None:
             raise NoRouteError("", f"broker {broker_name} has no master: known are {', '.join(self.masters)}")
         return await self.client.connection(address)
 
     async def topics(self) -> list[str]:
-        """The names of all topics, sorted; those of retries, dead letters and brokers are among them."""
+        """The names of all topics, sorted, including retry, dead letter and system topics."""
         return sorted(await self.client.topics())
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where the topic lies. Raises NoRouteError when no broker holds it."""
+        """The route of the topic. Raises NoRouteError when no broker holds it."""
         route = await self.client.routes.fetch(topic)
         if route is None:
             mend = did_you_mean(topic, await self.topics(), otherwise=": see rocketapp topic list")
@@ -84,21 +84,21 @@ class AdminCluster:
         )
 
     async def from_all(self, ask: Callable[[Connection, float], Awaitable[T]]) -> dict[str, T]:
-        """The answer of every master, by broker name."""
+        """The answer of every master by broker name. Fails if one does not answer."""
         return dict(zip(self.masters, await at_once(self._asking(ask), self.masters), strict=True))
 
     async def from_reachable(
         self, ask: Callable[[Connection, float], Awaitable[T]], *, among: Sequence[str] | None = None
     ) -> dict[str, T]:
-        """The answer of every master that can be reached: for a look, and not for what is to be changed by it.
+        """The answer of every master that can be reached: only for showing, not for changing something.
 
-        `silent` says which cannot; they are not asked again. Raises TransportError or NoRouteError when none of them
+        `silent` names those that cannot; they are not asked again. Raises TransportError or NoRouteError when none
         answers. `among`: names of brokers.
         """
         return await self.reachable(self._asking(ask), self.masters if among is None else among)
 
     async def reachable(self, work: Callable[[str], Awaitable[T]], names: Collection[str]) -> dict[str, T]:
-        """What the work comes to for each of these brokers that answers, by name: as `from_reachable`."""
+        """The result of `work` for each of these brokers that answers, by name; see `from_reachable`."""
         found: dict[str, T] = {}
 
         async def one(name: str) -> None:
@@ -113,7 +113,7 @@ class AdminCluster:
         return {name: found[name] for name in names if name in found}
 
     def _asking(self, ask: Callable[[Connection, float], Awaitable[T]]) -> Callable[[str], Awaitable[T]]:
-        """The same question to the master of the broker of a name."""
+        """`ask` as a function of a broker's name."""
 
         async def one(name: str) -> T:
             return await ask(await self.connection(name), self.timeout)
@@ -133,13 +133,13 @@ class AdminCluster:
 
 
 def first_of(some: Collection[object]) -> str:
-    """The first of them, and how many there are beyond those."""
+    """The first of them as text, and how many more there are."""
     more = f" and {len(some) - MOST_NAMED} more" if len(some) > MOST_NAMED else ""
     return ", ".join(map(str, list(some)[:MOST_NAMED])) + more
 
 
 async def at_once(work: Callable[[S], Awaitable[T]], items: Iterable[S]) -> list[T]:
-    """The results in the order of the items. The first failure is raised, and what is under way is cancelled."""
+    """Run `work` for all items concurrently; results in their order. The first failure cancels the rest."""
     room = asyncio.Semaphore(AT_ONCE)
 
     async def one(item: S) -> T:

@@ -1,4 +1,4 @@
-"""The dead letters of a group: what they say of their failure, and what goes out again."""
+"""The dead letters of a group: why they failed, and the messages to send again."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _NOT_AGAIN = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class StoredDeadLetter:
-    """A message of a dead-letter topic, and what its properties say of its end."""
+    """A message in a dead letter topic, with the properties that describe its failure."""
 
     message: Message
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue in which it lies."""
+        """The queue that holds it."""
         assert self.message.queue is not None  # it was pulled
         return self.message.queue
 
     @property
     def place(self) -> str:
-        """`broker:queue:offset`, by which commands name it."""
+        """`broker:queue:offset`, as commands name it."""
         return f"{self.queue.broker_name}:{self.queue.queue_id}:{self.message.offset}"
 
     @property
     def mark(self) -> str:
-        """What its copies carry."""
+        """The value of the property `rocketapp.replayed_from` in its copies."""
         return f"{self.queue.topic}@{self.place}"
 
     @property
     def topic(self) -> str:
-        """The topic in which it was published; empty when it does not say so."""
+        """The topic it was published to; empty when its properties do not say so."""
         found = self.message.properties
         topic = found.get(names.RETRY_TOPIC) or found.get(names.DLQ_ORIGIN_TOPIC, "")
         return "" if topic.startswith(RETRY_PREFIX) else topic
@@ -63,12 +63,12 @@ class StoredDeadLetter:
 
     @property
     def attempts(self) -> int:
-        """How often it was tried."""
+        """The number of its attempts."""
         told = self.message.properties.get("rocketapp.attempts", "")
         return int(told) if told.isdecimal() else self.message.reconsume_times
 
     def has_id(self, wanted: str) -> bool:
-        """Whether it is at this place, or has this id: the producer's, the broker's, or that of its first delivery."""
+        """Whether this is its place, its producer's or broker's id, or the id of its first delivery."""
         told = self.message.properties
         return wanted in (
             self.place,
@@ -80,7 +80,7 @@ class StoredDeadLetter:
 
 
 async def queues_of(cluster: AdminCluster, group: str) -> dict[MessageQueue, range]:
-    """The queues of the group's dead letters with the offsets that they hold; none when it never had any."""
+    """The queues of the group's dead letter topic with the offsets that they hold; empty if there never were any."""
     return await limits(cluster, await _queues(cluster, group))
 
 
@@ -92,7 +92,7 @@ async def _queues(cluster: AdminCluster, group: str) -> list[MessageQueue]:
 
 
 async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[StoredDeadLetter]:
-    """All of them, queue by queue, the oldest first."""
+    """All dead letters, queue by queue, oldest first."""
     for queue, held in (await queues_of(cluster, group)).items():
         async for batch in read(cluster, queue, held.start, held.stop):
             for message in batch:
@@ -100,7 +100,7 @@ async def dead_letters(cluster: AdminCluster, group: str) -> AsyncIterator[Store
 
 
 async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQueue, range]:
-    """The same of brokers that answer, for a look; `cluster.silent` says which do not."""
+    """As `queues_of`, of the brokers that answer; `cluster.silent` names the others."""
     by_broker: dict[str, list[MessageQueue]] = {}
     for queue in await _queues(cluster, group):
         by_broker.setdefault(queue.broker_name, []).append(queue)
@@ -109,13 +109,13 @@ async def reachable_queues(cluster: AdminCluster, group: str) -> dict[MessageQue
 
 
 async def newest(cluster: AdminCluster, group: str, most: int) -> list[StoredDeadLetter]:
-    """The last ones, the newest first, of brokers that answer."""
+    """The newest dead letters, newest first, of the brokers that answer."""
     held = await reachable_queues(cluster, group)
     return [StoredDeadLetter(message) for message in await messages.newest(cluster, held, most)]
 
 
 async def find(cluster: AdminCluster, group: str, wanted: str) -> StoredDeadLetter | None:
-    """The dead letter at a place or with an id; the newest when several copies have it."""
+    """The dead letter at a place or with an id; the newest one of several copies."""
     for queue, held in (await queues_of(cluster, group)).items():
         beginning, _, offset = wanted.rpartition(":")
         if beginning == f"{queue.broker_name}:{queue.queue_id}" and offset.isdecimal() and int(offset) in held:
@@ -129,7 +129,7 @@ async def find(cluster: AdminCluster, group: str, wanted: str) -> StoredDeadLett
 
 
 def as_delivered(letter: StoredDeadLetter, group: str) -> Message:
-    """The message as a handler of the group would get it, at its first attempt."""
+    """The message as a handler of the group would get it, as its first attempt."""
     message, queue = letter.message, letter.queue
     message.queue = queue._replace(topic=retry_topic(group) if letter.topic else queue.topic)
     message.reconsume_times = 0
@@ -137,18 +137,18 @@ def as_delivered(letter: StoredDeadLetter, group: str) -> Message:
 
 
 def replayed_properties(letter: StoredDeadLetter) -> Mapping[str, str]:
-    """What its copy carries: its own properties and its place, and nothing of its failure."""
+    """The properties of its copy: its own and its place, without those of its failure."""
     own = {name: value for name, value in letter.message.properties.items() if name not in _NOT_AGAIN}
     return {**own, names.RETRY_TOPIC: letter.topic, MARK: letter.mark}
 
 
 async def groups_with(cluster: AdminCluster) -> list[str]:
-    """Every group that has, or had, dead letters."""
+    """All groups that have or had dead letters."""
     return [topic.removeprefix(DLQ_PREFIX) for topic in await cluster.topics() if topic.startswith(DLQ_PREFIX)]
 
 
 async def counts(cluster: AdminCluster) -> list[tuple[str, int]]:
-    """Every group that has dead letters, and how many, on brokers that answer."""
+    """All groups with dead letters, and how many, on brokers that answer."""
     groups = await groups_with(cluster)
     held = await at_once(partial(reachable_queues, cluster), groups)
     found = [(group, sum(map(len, queues.values()))) for group, queues in zip(groups, held, strict=True)]

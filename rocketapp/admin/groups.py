@@ -1,4 +1,4 @@
-"""Consumer groups: their members, what they subscribe, and how far they are."""
+"""Consumer groups: members, subscriptions and lag."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ANSWER_TIMEOUT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ShownGroup:
-    """A group as its members and all brokers describe it."""
+    """A group, as its members and all brokers describe it."""
 
     name: str
     members: tuple[ConnectedClient, ...]
@@ -51,12 +51,12 @@ class ShownGroup:
 
     @property
     def is_broadcasting(self) -> bool:
-        """Whether its members keep their own offsets: those at brokers say nothing of what they have done."""
+        """Whether its members keep their own offsets, so that those at brokers mean nothing."""
         return self.message_model == BROADCASTING
 
     @property
     def lag(self) -> int | None:
-        """Messages that are stored and not committed; None: no broker knows."""
+        """Messages stored and not committed; None when no broker knows."""
         return None if self.is_broadcasting else sum(lag_of(done) for done in self.offsets.values())
 
 
@@ -66,12 +66,12 @@ def lag_of(done: ConsumedOffset) -> int:
 
 
 async def list_groups(cluster: AdminCluster, *, every: bool = False) -> list[ShownGroup]:
-    """The groups, sorted; `every`: those of RocketMQ itself too."""
+    """All groups, sorted; `every`: including RocketMQ's own."""
     return await at_once(partial(_look_at, cluster), await group_names(cluster, every=every))
 
 
 async def group_names(cluster: AdminCluster, *, every: bool = False) -> list[str]:
-    """Their names, sorted; `every`: those of RocketMQ itself too."""
+    """The names of all groups, sorted; `every`: including RocketMQ's own."""
     names = {name for names in (await cluster.from_reachable(admin.groups)).values() for name in names}
     return sorted(name for name in names if every or not is_system(name))
 
@@ -92,7 +92,7 @@ async def show_group(cluster: AdminCluster, group: str) -> ShownGroup:
 
 
 async def create_group(cluster: AdminCluster, group: str) -> list[str]:
-    """Create it on every master that does not have it; returns their names. Where it is, it is left as it is."""
+    """Create a group on every master that lacks it. Returns the names of these brokers."""
     created = []
     for name in cluster.masters:
         connection = await cluster.connection(name)
@@ -103,7 +103,7 @@ async def create_group(cluster: AdminCluster, group: str) -> list[str]:
 
 
 async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
-    """Raises NoRouteError, with the name that is nearest, for a group that no broker knows."""
+    """Raises NoRouteError that names the nearest group if no broker knows this one."""
     known = await group_names(cluster, every=True)
     if group not in known:
         mend = did_you_mean(group, known, otherwise=": see rocketapp group list")
@@ -111,23 +111,23 @@ async def refuse_unknown(cluster: AdminCluster, group: str) -> None:
 
 
 async def live_members(cluster: AdminCluster, group: str) -> tuple[ConnectedClient, ...]:
-    """The members that any broker knows, each once. Raises TransportError when one of them does not answer."""
+    """The members that any broker knows, each once. Raises TransportError when a broker does not answer."""
     return _members(await _told(cluster, group))
 
 
 async def is_broadcasting(cluster: AdminCluster, group: str) -> bool:
-    """Whether members say that each of them gets every message: their offsets are their own, and not the broker's."""
+    """Whether members say that they broadcast: each gets every message and keeps its own offsets."""
     return any(one.message_model == BROADCASTING for one in await _told(cluster, group))
 
 
 async def _told(cluster: AdminCluster, group: str) -> list[ConsumerConnection]:
-    """What each master that knows members tells of them."""
+    """What each master that knows members reports about them."""
     answers = await cluster.from_all(lambda connection, timeout: admin.members(connection, group, timeout))
     return [answer for answer in answers.values() if answer is not None]
 
 
 async def ask_member(cluster: AdminCluster, group: str, client_id: str) -> tuple[str, RunningInfo | None]:
-    """What a member says of itself. It may be frozen, or of a kind that does not tell."""
+    """The running info of a member; None if it is frozen or of a kind that has none."""
     for name in cluster.masters:
         if name in cluster.silent:
             continue
@@ -159,13 +159,13 @@ def _members(told: list[ConsumerConnection]) -> tuple[ConnectedClient, ...]:
 
 
 def is_system(group: str) -> bool:
-    """Whether RocketMQ uses it itself."""
+    """Whether this is a group of RocketMQ itself."""
     return group in _SYSTEM or group.startswith(_SYSTEM_BEGINS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedGroup:
-    """One group of the app on one cluster."""
+    """The check of one group of the app on one cluster."""
 
     group: str
     members: tuple[str, ...]
@@ -178,14 +178,14 @@ class CheckedGroup:
 
     @property
     def is_alike(self) -> bool:
-        """Nothing differs, and no topic is missing."""
+        """Whether all members subscribe alike and no topic is missing."""
         return not (self.differences or self.missing)
 
 
 async def check_groups(
     cluster: AdminCluster, groups: Mapping[str, Mapping[str, SubscriptionData]]
 ) -> list[CheckedGroup]:
-    """Compare what each group of the app wants by topic. Nothing is changed."""
+    """Compare the app's subscriptions by group with those of live members. Reads only."""
     known = frozenset(await cluster.topics())
     return [await _check(cluster, group, wants, known) for group, wants in groups.items()]
 

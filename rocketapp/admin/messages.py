@@ -1,4 +1,4 @@
-"""Stored messages: read from a queue, outside of any group and without changing any offset, and found by id or key."""
+"""Reads stored messages outside of any group, without changing offsets, and finds them by id or key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def limits(cluster: AdminCluster, queues: list[MessageQueue]) -> dict[Mess
 
 
 async def at_time(cluster: AdminCluster, queues: Iterable[MessageQueue], timestamp: float) -> dict[MessageQueue, int]:
-    """The first offset of each queue that was stored then (seconds since 1970) or later."""
+    """For each queue the first offset stored at this time (seconds since 1970) or later."""
     return await cluster.for_queues(queues, lambda to, queue, timeout: offsets.search(to, queue, timestamp, timeout))
 
 
@@ -66,7 +66,7 @@ async def read(cluster: AdminCluster, queue: MessageQueue, begin: int, end: int)
 
 
 async def newest(cluster: AdminCluster, held: Mapping[MessageQueue, range], most: int) -> list[Message]:
-    """The last ones of these queues, the newest first."""
+    """The newest messages of these queues, newest first."""
     last = {queue: range(max(there.start, there.stop - most), there.stop) for queue, there in held.items()}
     return (await _in_order(cluster, last))[::-1][:most]
 
@@ -74,14 +74,14 @@ async def newest(cluster: AdminCluster, held: Mapping[MessageQueue, range], most
 async def stored_since(
     cluster: AdminCluster, held: Mapping[MessageQueue, range], timestamp: float, most: int
 ) -> list[Message]:
-    """The first ones of these queues that were stored then (seconds since 1970) or later, the oldest first."""
+    """The first messages stored at this time (seconds since 1970) or later, oldest first."""
     begins = await at_time(cluster, held, timestamp)
     first = {queue: range(begin, min(begin + most, held[queue].stop)) for queue, begin in begins.items()}
     return (await _in_order(cluster, first))[:most]
 
 
 async def _in_order(cluster: AdminCluster, wanted: Mapping[MessageQueue, range]) -> list[Message]:
-    """The messages at these offsets, the oldest first."""
+    """The messages at these offsets, oldest first."""
     found: list[Message] = []
     for queue, offsets_of_it in wanted.items():
         async for batch in read(cluster, queue, offsets_of_it.start, offsets_of_it.stop):
@@ -90,7 +90,7 @@ async def _in_order(cluster: AdminCluster, wanted: Mapping[MessageQueue, range])
 
 
 async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | None = None) -> list[Message]:
-    """Every stored copy: of a broker's id the one at its place, of a producer's id those in `topic`, or in any.
+    """Every stored copy: for a broker's id the one at its place, for a producer's id those in `topic`, or in any topic.
 
     Retries and dead letters are copies.
     """
@@ -102,12 +102,12 @@ async def find_by_id(cluster: AdminCluster, message_id: str, *, topic: str | Non
 
 
 async def find_by_key(cluster: AdminCluster, key: str, *, topic: str | None = None) -> list[Message]:
-    """The messages with this key in `topic`, or in any, the oldest first."""
+    """The messages with this key in `topic`, or in any topic, oldest first."""
     return await _look_up(cluster, topic, QueryRequest("", key), lambda message: key in message.keys)
 
 
 async def _at_place(cluster: AdminCluster, message_id: str) -> Message | None:
-    """The message with this broker's id. Only known brokers are asked: a producer's id looks the same."""
+    """The message with this broker's id. Only known brokers are asked, because a producer's id looks the same."""
     try:
         _, port, physical_offset = parse_offset_id(message_id)
     except ProtocolError:
@@ -141,7 +141,7 @@ async def _query(cluster: AdminCluster, question: QueryRequest, topic: str) -> l
 
 
 def _decoded(body: bytes, broker: str, topic: str) -> list[Message]:
-    """The records of an answer, each with the queue in which it lies."""
+    """The messages of an answer, each with its queue."""
     found = decode_records(body, None)
     for message in found:
         message.queue = MessageQueue(topic, broker, message.queue_id)

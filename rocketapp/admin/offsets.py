@@ -1,8 +1,7 @@
-"""The committed offsets of a group: look at them, plan others, set them.
+"""The committed offsets of a group: show them, plan a reset, apply it.
 
-A plan is made first and shown, and then set as it was shown. A group without members is committed for, as its
-members would. Members that consume hold offsets of their own, and would commit them over a new one: they can be
-moved only by a broker that does it by itself.
+A plan is made first, shown, and applied as shown. For a group without members the offsets are committed as members
+would. Running members would overwrite a new offset with their own: they can only be moved by a broker that supports it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Target = Literal["first", "last"] | int | datetime
 
 @dataclass(frozen=True, slots=True)
 class QueueOffset:
-    """How far a group is in one queue."""
+    """The offsets of one queue and the group's committed one."""
 
     queue: MessageQueue
     held: range
@@ -38,13 +37,13 @@ class QueueOffset:
 
     @property
     def lag(self) -> int:
-        """Messages that are stored and not committed; without a commit, all that are there."""
+        """Messages stored and not committed; without a commit, all that are stored."""
         return max(self.held.stop - (self.held.start if self.committed is None else self.committed), 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Where one queue stands, and where a reset would move it."""
+    """The present offset of one queue, and the one after the reset."""
 
     queue: MessageQueue
     before: int | None
@@ -53,7 +52,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The moves of a reset, which changes nothing yet."""
+    """A planned reset; nothing is changed yet."""
 
     group: str
     moves: tuple[Move, ...]
@@ -75,10 +74,10 @@ async def show_offsets(cluster: AdminCluster, group: str, topic: str | None = No
 async def plan_reset(
     cluster: AdminCluster, group: str, topic: str, target: Target, *, only: frozenset[int] = frozenset()
 ) -> Plan:
-    """What setting the queues of a topic to `target` means for each; `only`: the queues with these ids.
+    """Plan a reset of a topic's queues to `target`; `only`: the queues with these ids.
 
-    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold, and AdminError for
-    a group that broadcasts.
+    Raises NoRouteError for an unknown topic, ValueError for an offset that a queue does not hold, and AdminError for a
+    broadcast group.
     """
     if await is_broadcasting(cluster, group):
         raise AdminError(
@@ -95,10 +94,7 @@ async def plan_reset(
 
 
 async def apply(cluster: AdminCluster, plan: Plan) -> None:
-    """Do it, and make sure that it holds.
-
-    Raises AdminError, and where nothing was set BrokerError or TransportError.
-    """
+    """Carry out a plan and verify it. Raises AdminError; BrokerError or TransportError when nothing was set."""
     moves = {move.queue: move.after for move in plan.moves}
     members = await live_members(cluster, plan.group)
     if members:
@@ -135,7 +131,7 @@ async def apply(cluster: AdminCluster, plan: Plan) -> None:
 
 
 def _live(group: str, members: Sequence[ConnectedClient], broker: str) -> AdminError:
-    """The group has members, and this broker cannot move them."""
+    """The error that the group has members and this broker cannot move them."""
     names = first_of([f"{one.client_id} at {one.address}" for one in members])
     return AdminError(
         f"group {group} has live members ({names}), which would commit over it, and broker {broker} cannot move them: "
@@ -146,7 +142,10 @@ def _live(group: str, members: Sequence[ConnectedClient], broker: str) -> AdminE
 async def _check_brokers_can_move(
     cluster: AdminCluster, group: str, members: tuple[ConnectedClient, ...], moves: Mapping[MessageQueue, int]
 ) -> None:
-    """A broker with the option off tells the members, of which only Java's listen. One without options does it."""
+    """Raises AdminError for a broker that only notifies members, to which only Java's listen.
+
+    A broker whose options cannot be read moves them itself.
+    """
     for name in sorted({queue.broker_name for queue in moves}):
         try:
             config = await admin.broker_config(await cluster.connection(name), cluster.timeout)

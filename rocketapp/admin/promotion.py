@@ -1,10 +1,10 @@
-"""Let a slave take the place of its master: what runs where, what the slave lacks, and what to do then.
+"""Prepares the promotion of a slave: which brokers run, what the slave lacks, and what to do next. Reads only.
 
-Nothing is changed here. The master is asked first and the slave after it, so that a slave that has as much has all that
-the master had when it was asked. An offset has to be the same: a group that was set back at the master would pass over
-messages at a slave that has it further. `missing` decides from what both answered.
+The master is asked first and the slave after it, so a slave that has as much has all that the master had then. Offsets
+have to be equal: a group that was set back at the master would skip messages at a slave with a higher offset. `missing`
+decides by both answers.
 
-A slave of Apache RocketMQ does not say what its log holds, only where it ends: `check_records` compares some of that.
+A slave of Apache RocketMQ tells only where its log ends: `check_records` compares some of its records.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A broker with its slaves."""
+    """A broker and its slaves."""
 
     broker: str
     address: str
@@ -66,18 +66,18 @@ class Fleet:
 
     @property
     def waits_for_slaves(self) -> bool:
-        """Whether what it acknowledges is at a slave."""
+        """Whether the master acknowledges a message only when a slave has it."""
         return self.role == "SYNC_MASTER"
 
     @property
     def successor(self) -> Copy | None:
-        """The slave that has most of the log, of several the one with the lowest id."""
+        """The slave with the longest log; of several the one with the lowest id."""
         return max(self.slaves, key=lambda copy: (copy.end, -copy.broker_id), default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a broker has, apart from its messages."""
+    """The state of a broker apart from its messages."""
 
     topics: frozenset[str]
     queues: Mapping[MessageQueue, TopicOffset]
@@ -92,9 +92,9 @@ class Held:
 
 
 async def survey(cluster: AdminCluster, broker: str | None) -> Fleet:
-    """What runs where. Raises AdminError when the broker lets nobody copy its log, or a slave is silent.
+    """The brokers that run. Raises AdminError when the broker has no replication, or a slave is silent.
 
-    `broker`: its name, None for the only one.
+    `broker`: its name; None for the only one.
     """
     name = _chosen(cluster, broker)
     connection, timeout = await cluster.connection(name), cluster.timeout
@@ -189,7 +189,7 @@ async def _queues(connection: Connection, topics: Collection[str], timeout: floa
 
 
 class Watch:
-    """Looks again and again at what the slave of a fleet lacks."""
+    """Checks repeatedly what the slave lacks."""
 
     def __init__(self, cluster: AdminCluster, fleet: Fleet, successor: Copy) -> None:
         self._cluster, self._fleet, self._successor = cluster, fleet, successor
@@ -204,7 +204,7 @@ class Watch:
         return f"<Watch of slave {self._successor.broker_id} of {self._fleet.broker}: {self.position}>"
 
     async def look(self) -> list[str]:
-        """What the slave lacks now. Raises AdminError when waiting will not mend it."""
+        """What the slave lacks now. Raises AdminError when waiting will not help."""
         fleet, timeout = self._fleet, self._cluster.timeout
         master = await self._cluster.connection(fleet.broker)
         slave = await self._cluster.client.connection(self._successor.address)

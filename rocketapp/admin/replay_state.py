@@ -25,7 +25,7 @@ Offsets = dict[str, int]
 
 
 class Window(msgspec.Struct, frozen=True):
-    """Dead letters of one queue whose copies are perhaps under way."""
+    """Dead letters of one queue whose copies may be under way."""
 
     queue: str
     begin: int
@@ -37,7 +37,7 @@ class Window(msgspec.Struct, frozen=True):
 
 
 class ReplayState(msgspec.Struct):
-    """What one group's replays have done so far."""
+    """The progress of one group's replays."""
 
     group: str
     cluster: str
@@ -66,7 +66,7 @@ class ReplayState(msgspec.Struct):
 
     @property
     def left(self) -> int:
-        """Offsets that are still to be replayed."""
+        """How many offsets are left to replay."""
         return sum(max(end - self.following.get(queue, 0), 0) for queue, end in self.ends.items())
 
 
@@ -77,12 +77,12 @@ class StateFile:
         self.path: Path = path
 
     def refused(self, problem: str) -> AdminError:
-        """It cannot be used for this replay."""
+        """The error that this file cannot be used for the replay."""
         return AdminError(f"{self.path}: {problem}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Within: no other replay uses the file. Raises AdminError when one does."""
+        """Context manager that locks the file. Raises AdminError when another replay uses it."""
         lock = self.path.with_name(self.path.name + ".lock")
         try:
             opened = os.open(lock, os.O_CREAT | os.O_RDWR, 0o644)
@@ -117,7 +117,7 @@ class StateFile:
             raise self.refused(problem) from None
 
     def write(self, state: ReplayState) -> None:
-        """Whole or not at all, and on disk when it returns. Raises AdminError."""
+        """Write atomically, and to the disk. Raises AdminError."""
         unfinished = self.path.with_name(f".{self.path.name}.new")
         try:
             with unfinished.open("wb") as file:
@@ -135,7 +135,7 @@ class StateFile:
 
 
 def queue_of(name: str) -> MessageQueue:
-    """The queue whose `str` this is."""
+    """The queue with this `str`."""
     topic, _, rest = name.partition("@")
     broker, _, number = rest.rpartition(":")
     return MessageQueue(topic, broker, int(number))

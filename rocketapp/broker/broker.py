@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from random import Random
 
+from rocketapp.broker.broker_state import BrokerFacts
 from rocketapp.broker.core import Core, ended
 from rocketapp.broker.delays import DelayedMessages
-from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.flushing import Flusher
-from rocketapp.broker.halves import HalfMessages
+from rocketapp.broker.half_messages import HalfMessages
 from rocketapp.broker.indexing import Indexing
 from rocketapp.broker.lock_file import LockFile
 from rocketapp.broker.locks import LockTable

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from rocketapp.broker.delays import DelayedMessages
 from rocketapp.broker.groups import GroupConfig, GroupTable
-from rocketapp.broker.halves import HalfMessages
+from rocketapp.broker.half_messages import HalfMessages
 from rocketapp.broker.locks import LockTable
 from rocketapp.broker.members import Groups
 from rocketapp.broker.offsets import OffsetTable
@@ -113,7 +113,7 @@ Tell = Callable[[StoreError | None], object]
 
 
 def ended(begin: Callable[[Tell], None]) -> asyncio.Future[None]:
-    """Begin what tells its end; what is returned ends then, or raises StoreError."""
+    """A future for an operation that reports its end to a callback: done, or failed with StoreError."""
     end: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def told(error: StoreError | None) -> None:
@@ -132,7 +132,7 @@ def check_name(problem: str | None) -> None:
 
 @dataclass(slots=True)
 class Core:
-    """The tables of one broker."""
+    """The tables that the processors of one broker share."""
 
     config: BrokerConfig
     clock: SteadyClock
@@ -185,17 +185,17 @@ class Core:
         return self.config.id if self.config.role == "slave" else MASTER_ID
 
     def first_waiting(self) -> float:
-        """Where the log has the first message that waits for its time or its commit; infinite when none does."""
+        """The position in the log of the first delayed or half message; infinite without any."""
         firsts = (waiting.first_position() for waiting in (self.delays, self.timers, self.halves))
         return min((first for first in firsts if first is not None), default=math.inf)
 
     def done_to(self, group: str, topic: str, queue_id: int) -> int:
-        """The group's committed offset; the queue's first offset where it has committed nothing."""
+        """The group's committed offset; the queue's first offset if it has committed nothing."""
         done = self.offsets.committed(group, topic, queue_id)
         return self.store.min_offset(topic, queue_id) if done is None else done
 
     def unused_topics(self) -> list[str]:
-        """The topics that are stored and have no configuration any more."""
+        """Stored topics that have no configuration any more."""
         topics = self.topics
         return sorted(name for name in self.store.topics() if topics.get(name) is None and not topics.is_system(name))
 

@@ -40,13 +40,13 @@ def delayed(record: Record, level: int) -> Record:
 
 
 def held_back(record: Record, topic: str, queue_id: int, own: Mapping[str, str]) -> Record:
-    """The record that waits elsewhere for this one, with properties of its own: `restored` leads back."""
+    """The record to store in place of this one, with additional properties; `restored` reverses it."""
     own = {**own, names.REAL_TOPIC: record.topic, names.REAL_QID: str(record.queue_id)}
     return record._replace(topic=topic, queue_id=queue_id, raw_properties=names.appended(record.raw_properties, own))
 
 
 def read_held_back(store: MessageStore, topic: str, queue_id: int, offset: int, observe: Observe) -> Record | None:
-    """The record that waits there, for its real queue; None, which is reported, if it cannot be read."""
+    """The original record of a held-back one; None, which is reported, if it cannot be read."""
     data = store.message(topic, queue_id, offset)
     if data is None:
         return None
@@ -68,7 +68,7 @@ def restored(record: Record) -> Record | None:
 
 
 def batch_of(found: Iterable[Record | None]) -> tuple[int, list[Record]]:
-    """How many of these messages are processed at once, and the records of them; None: of what is left out."""
+    """How many of these messages to process at once, and their records; None: skip this message."""
     count, size, records = 0, 0, list[Record]()
     for record in islice(found, BATCH):
         count += 1
@@ -81,7 +81,7 @@ def batch_of(found: Iterable[Record | None]) -> tuple[int, list[Record]]:
 
 
 class DelayedMessages:
-    """The delay levels of one store. The owner of the timer asks `next_due_ms` and calls `deliver_due`."""
+    """The delay levels of one store. The owner of the timer calls `next_due_ms` and `deliver_due`."""
 
     def __init__(self, store: MessageStore, files: Files, clock: Clock, observe: Observe = unobserved) -> None:
         self._store, self._clock, self._observe = store, clock, observe
@@ -108,7 +108,7 @@ class DelayedMessages:
         return range(self._first(level), self._store.max_offset(SCHEDULE_TOPIC, level - 1))
 
     def first_position(self) -> int | None:
-        """Where the log has the first message that waits; None when none does."""
+        """The position in the log of the first waiting message; None without any."""
         return min((entry[0] for entry in self._heads() if entry is not None), default=None)
 
     def next_due_ms(self) -> int | None:

@@ -1,4 +1,4 @@
-"""What a subscription lets through: tags by their hash in the consume queue, SQL92 by the properties in the record."""
+"""The broker's filters: tags by their hash in the consume queue, SQL92 by the properties in the record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_READ_BYTES = 4 * MOST_BYTES
 
 
 class Filter(NamedTuple):
-    """Both are None where every message is let through."""
+    """A filter; both fields None: all messages match."""
 
     tags: Matches | None = None
     sql: Accepts | None = None
@@ -45,7 +45,7 @@ def read_filtered(
     wanted: Filter,
     trusts: bool = False,
 ) -> ReadResult:
-    """What the filter lets through of a queue from `offset` on, as `MessageStore.read` answers."""
+    """Read the matching messages of a queue from `offset` on; the result is as of `MessageStore.read`."""
     accepts, at, scanned = wanted.sql, offset, 0
     while True:
         result = store.read(

@@ -1,8 +1,8 @@
-"""Follows the log into the key index, and answers who asks for a key.
+"""Builds the key index from the log, and serves look-ups by key.
 
-At a start the index is behind: it reads the log in turns of the loop that leave time to others. Then it takes in each
-record when it is stored, and a question is answered at once. Its files are written from time to time, and lead to
-nothing that is not durable, so that the index never goes behind the end of a log that was cut.
+At a start the index is behind: it reads the log in turns of the loop that leave time to others. Afterwards it indexes
+each record as it is stored, and look-ups are answered at once. Its files are written from time to time, and contain
+nothing that is not durable, so that the index never points behind the end of a log that was cut.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Run = Callable[[Callable[[], Any]], Awaitable[Any]]
 
 
 class Indexing:
-    """The index of one store, and the questions that wait for it. The owner of the timer calls `save`."""
+    """The key index of one store, and the look-ups that wait for it. The owner of the timer calls `save`."""
 
     def __init__(self, store: MessageStore, index: KeyIndex, flusher: Flusher, observe: Observe) -> None:
         self._store, self._index, self._flusher, self._observe = store, index, flusher, observe
@@ -57,7 +57,10 @@ class Indexing:
 
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[None]:
-        """Within, the index has what is stored now, and no other question is answered. BrokerError: too many wait."""
+        """Context manager in which the index is up to date and no other look-up runs.
+
+        Raises BrokerError when too many wait.
+        """
         if self._questions >= _MOST_QUESTIONS:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{_MOST_QUESTIONS} questions wait already")
         self._questions += 1
@@ -76,7 +79,7 @@ class Indexing:
             yield
 
     async def save(self) -> None:
-        """Write what was taken in. Raises OSError; the next call tries again."""
+        """Write what was indexed. Raises OSError; the next call tries again."""
         async with self._saving:
             await self._catch_up()
             steps, last_ms = self._index.saving(), self._index.last_ms
@@ -88,7 +91,7 @@ class Indexing:
                     await asyncio.sleep(0)  # in memory no thread does it
 
     def close(self) -> None:
-        """Take in the rest: called before the store is closed."""
+        """Index the rest: called before the store is closed."""
         left = _MOST_AT_A_STOP
         try:
             while left > 0 and not self._is_current:
@@ -102,7 +105,7 @@ class Indexing:
         self._index.close()
 
     def _follow(self, records: Sequence[Stored]) -> None:
-        """These were stored. What is too much at once, or comes while it is behind, it will read."""
+        """Records were stored: index them, unless it is still behind and will read them anyway."""
         if not self._is_current:
             return
         problem = ""

@@ -1,10 +1,10 @@
-"""Requests that found nothing and wait for a message or for their time: pulls, pops, and who only wants to be told.
+"""Holds requests that found nothing until a message comes or their time is over: pulls, pops, and notifications.
 
 The store is read and a request is held in one step of the event loop, and messages arrive in other steps. So no message
-can arrive unnoticed between "nothing found" and "held". What is woken is run again in the next turns of the loop, once
-for many messages.
+can arrive unnoticed between "nothing found" and "held". A woken request is run again in one of the next turns of the
+loop, once for many messages.
 
-Every held request leaves exactly once, to be run again or with its connection. It may be held anew then.
+Every held request leaves exactly once: to be run again, or with its connection. It may be held again then.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ P = TypeVar("P", bound=Hashable)
 
 @dataclass(slots=True, eq=False, repr=False)
 class HeldRequest(Generic[P, R]):
-    """One request that is held, or may be. `place`: where in its topic it waits."""
+    """A request that is held. `place`: where in its topic it waits."""
 
     connection: Connection
     command: Command
@@ -60,7 +60,7 @@ class LongPoll(Generic[P, R]):
     def __init__(
         self, loop: asyncio.AbstractEventLoop, run_again: Callable[[HeldRequest[P, R]], Command | None]
     ) -> None:
-        """`run_again`: gives the answer to one that was woken; None when it is held anew."""
+        """`run_again`: returns the response of a woken request; None when it is held again."""
         self._loop, self._run_again = loop, run_again
         self.by_topic: dict[str, dict[P, dict[HeldRequest[P, R], None]]] = {}
         """Those that are held, by topic and place: for others to read. It changes when one of them is woken."""
@@ -97,7 +97,7 @@ class LongPoll(Generic[P, R]):
                 self._woken.append(held)
 
     def wake_all(self, topic: str) -> None:
-        """A group was moved in this topic, or it was deleted: what is held looks again."""
+        """Wake all requests of a topic: it was deleted, or a group's offsets in it were reset."""
         self.wake([held for waiting in self.by_topic.get(topic, {}).values() for held in waiting])
 
     def forget(self, connection: Connection) -> None:

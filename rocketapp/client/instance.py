@@ -197,7 +197,7 @@ class ClientInstance(PoolOwner):
         await asyncio.gather(self._brokers.close(), self._name_server_pool.close())
 
     def disown(self) -> None:
-        """In a forked child: the connections are the parent's."""
+        """In a forked child: leave the connections to the parent."""
         self._brokers.disown()
         self._name_server_pool.disown()
 
@@ -299,7 +299,7 @@ class ClientInstance(PoolOwner):
         return None
 
     def _tell_running_info(self, connection: Connection, request: Command) -> Command:
-        """For administrators: what this member subscribes, what it does, and since when."""
+        """Answers an administrator: the subscriptions, state and start time of this member."""
         from rocketapp.wire.requests.admin import RunningInfoRequest
 
         asked = RunningInfoRequest.from_fields(request.fields)
@@ -315,19 +315,19 @@ class ClientInstance(PoolOwner):
         return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def _tell_done_offsets(self, connection: Connection, request: Command) -> Command:
-        """For administrators: how far this member is with its queues of one topic."""
+        """Answers an administrator: this member's progress in the queues of one topic."""
         asked = ConsumerStatusRequest.from_fields(request.fields)
         member = self._members.consumers.get(asked.group)
         body = self._access.body(encode_status({} if member is None else member.done_offsets(asked.topic)))
         return Command.response(request, ResponseCode.SUCCESS, body=body)
 
     def _move_group(self, connection: Connection, request: Command) -> None:
-        """An operator moves a group whose broker leaves that to its members. As in Java it is not answered."""
+        """An operator resets offsets through the members. Not answered, as in Java."""
         if member := self._members.consumers.get(ResetOffsetRequest.from_fields(request.fields).group):
             member.move(decode_reset(request.body))
 
     def _consume_directly(self, connection: Connection, request: Command) -> None:
-        """Another member, or an administrator, has us consume a message: the answer comes later."""
+        """Another member, or an administrator, asks this member to consume a message: answered later."""
         asked = DirectRequest.from_fields(request.fields)
         self._tasks.start(self._answer_directly(connection, request, asked), f"consume for {asked.group}")
 
@@ -354,7 +354,7 @@ class ClientInstance(PoolOwner):
             member.routes_changed()
 
     def _notice_moves(self) -> None:
-        """A master at another address is another process, which knows neither our membership nor our locks."""
+        """Detect masters at a new address: a new process knows neither our membership nor our locks."""
         known = self._cache.brokers().items()
         masters = {name: addresses[MASTER_ID] for name, addresses in known if MASTER_ID in addresses}
         moved = [name for name, address in masters.items() if self._masters.get(name, address) != address]
@@ -376,7 +376,7 @@ class ClientInstance(PoolOwner):
 
 
 class _Reporting(PoolOwner):
-    """Connections to name servers are reported, and nothing more follows from them."""
+    """Reports connections to name servers as events."""
 
     def __init__(self, observe: Observe) -> None:
         self._observe = observe

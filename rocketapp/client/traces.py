@@ -1,8 +1,8 @@
-"""What message trace is told, until it is written: a pile with a bound, which producers and consumers share.
+"""Message trace before it is written: a bounded queue of notes that producers and consumers share.
 
-What sends or handles messages notes down what it knows, and which function writes lines of it later, for many notes at
-once: on the way of a message nothing is encoded and nothing is waited for. A full pile drops what comes and counts it:
-a trace never holds a message up.
+What sends or handles messages adds a note and a function that makes the trace lines later, for many notes at once: on
+the way of a message nothing is encoded and nothing waits. A full queue drops and counts new notes: a trace never delays
+a message.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Traces:
     """The message trace of one client."""
 
     def __init__(self, topic: str, clock: Clock, *, most: int = MOST) -> None:
-        """`topic`: where records go; messages of it are not traced."""
+        """`topic`: where traces are written; its own messages are not traced."""
         self.topic: str = topic
         self.now: Callable[[], float] = clock.now
         """Seconds since 1970."""
@@ -45,18 +45,18 @@ class Traces:
 
     @property
     def waiting(self) -> int:
-        """Notes that wait to be written."""
+        """How many notes wait to be written."""
         return len(self._notes)
 
     def add(self, note: Noted) -> None:
-        """May be called from any thread, and takes no lock."""
+        """Add a note, from any thread, without a lock."""
         if len(self._notes) < self._most:
             self._notes.append(note)
         else:
             self.dropped = next(self._drops)
 
     def take(self, most: int) -> list[Line] | None:
-        """The lines of the oldest notes, at most this many notes; None when nothing waits."""
+        """The lines of the oldest notes, at most `most` notes; None when there are none."""
         notes = self._notes
         taken = [notes.popleft() for _ in range(min(most, len(notes)))]
         lines: list[Line] = []
@@ -66,7 +66,7 @@ class Traces:
 
 
 def trace_topic_of(config: ClientConfig) -> str | None:
-    """Where the traces of a client go; None when it writes none."""
+    """The trace topic of a client; None when it writes no trace."""
     if not config.message_trace:
         return None
     from rocketapp.wire.trace import TRACE_TOPIC

@@ -42,7 +42,7 @@ _Version = dict[str, int]
 
 
 def access_of(config: BrokerConfig, tls: Tls | None) -> Access:
-    """How the broker encrypts and signs what it asks of others. Raises ConfigError."""
+    """Credentials and TLS for the broker's own requests to others. Raises ConfigError."""
     if not config.credentials:
         return Access(tls=tls)
     try:
@@ -53,7 +53,7 @@ def access_of(config: BrokerConfig, tls: Tls | None) -> Access:
 
 
 class Registrar(PoolOwner):
-    """Tells name servers where the broker is and which topics it has."""
+    """Registers the broker and its topics with name servers."""
 
     def __init__(self, broker: Broker, config: BrokerConfig, *, new_pool: partial[Pool], observe: Observe) -> None:
         """`new_pool` lacks the owner. Raises ConfigError for addresses that are none."""
@@ -69,7 +69,7 @@ class Registrar(PoolOwner):
         return f"<Registrar at {len(self._told)} of {len(self._addresses)} name servers>"
 
     def start(self, address: str) -> None:
-        """Begin to tell them. Raises ConfigError when they are elsewhere, and the broker's address is this machine's.
+        """Begin to register. Raises ConfigError when a name server is elsewhere and the broker's address is loopback.
 
         `address`: the `host:port` at which clients reach the broker.
         """
@@ -83,7 +83,7 @@ class Registrar(PoolOwner):
             self._tasks.start(self._keep_told(each), f"broker registers at {each}")
 
     async def stop(self) -> None:
-        """Tell them that the broker is gone."""
+        """Unregister the broker."""
         await self._tasks.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LEAVING_TIMEOUT):
@@ -127,7 +127,7 @@ class Registrar(PoolOwner):
             self._observe(BrokerRegistered(us.broker_name, us.address, address))
 
     async def _check_place(self, address: str, connection: Connection) -> None:
-        """Raises ConfigError when another one has the name, or a slave the number: the later of two would be known."""
+        """Raises ConfigError when another broker has this name and id: only the later one would be known."""
         us = self._us()
         is_master = us.broker_id == MASTER_ID
         option, what, who = ("name", "name", "broker") if is_master else ("id", "number", f"slave {us.broker_id} of")

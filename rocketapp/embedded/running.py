@@ -1,8 +1,7 @@
-"""`broker.json`: where the embedded broker of a directory serves.
+"""`broker.json`: the address of the embedded broker that serves a directory.
 
-Written whole or not at all, by the process itself, when it serves; removed when it
-stops. After a kill the file stays, so a reader checks that the process and the
-port are there.
+Written atomically by the process itself when it serves, and removed when it stops. After a kill the file stays, so a
+reader checks that process and port exist.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ PROBE_TIMEOUT = 2.0
 
 
 class ServingBroker(msgspec.Struct, frozen=True):
-    """What the file says."""
+    """The content of the file."""
 
     address: str
     pid: int
 
 
 def write_running(directory: Path, address: str) -> None:
-    """Say that this process serves the directory at this address."""
+    """Write that this process serves the directory at this address."""
     unfinished = directory / f".{FILE}.{os.getpid()}"
     unfinished.write_bytes(msgspec.json.encode(ServingBroker(address, os.getpid())) + b"\n")
     unfinished.replace(directory / FILE)
 
 
 def remove_running(directory: Path) -> None:
-    """Take the file away if it is ours."""
+    """Remove the file if it is ours."""
     running = read_running(directory)
     if running is not None and running.pid == os.getpid():
         with contextlib.suppress(FileNotFoundError):
@@ -42,7 +41,7 @@ def remove_running(directory: Path) -> None:
 
 
 def read_running(directory: Path) -> ServingBroker | None:
-    """What the file says, or None when it is missing or not readable as one."""
+    """The content of the file; None when it is missing or unreadable."""
     try:
         return msgspec.json.decode((directory / FILE).read_bytes(), type=ServingBroker)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
@@ -59,7 +58,7 @@ def is_alive(pid: int) -> bool:
 
 
 async def find_serving(directory: Path) -> ServingBroker | None:
-    """The broker of this directory, if it really serves: its process lives and its port answers."""
+    """The broker of this directory if it really serves: its process lives and its port answers."""
     running = read_running(directory)
     if running is None or not is_alive(running.pid):
         return None

@@ -1,7 +1,6 @@
-"""Where plugins come from, which of them are wanted, and in which order.
+"""Finds plugins, selects the wanted ones, and orders them.
 
-Found by entry point, named by the settings, or given in code. The settings may leave some of them out: those are not
-even imported.
+They are found by entry point, named by the settings, or given in code. Disabled ones are not even imported.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BY_ENTRY_POINT, BY_SETTINGS, IN_CODE = "entry point", "settings", "code"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A plugin that may be registered."""
+    """A plugin that was found and may be registered."""
 
     name: str
     load: Callable[[], object]
@@ -43,10 +42,11 @@ class Found:
 def find(
     objects: Iterable[object] = (), paths: Iterable[str] = (), entry_points: Iterable[EntryPoint] | None = None
 ) -> list[Found]:
-    """Rocketapp's own, those of other distributions by name, those that settings name, and those given in code.
+    """rocketapp's own plugins, those of other distributions by name, those named by settings, and those given in code.
 
-    objects: given in code; one whose class an entry point names takes its place and its name. paths: `module` or
-    `module:attribute`. entry_points: None asks the interpreter.
+    objects: given in code; one whose class an entry point names replaces it and takes its name.
+    paths: `module` or `module:attribute`.
+    entry_points: None reads those of the environment.
     """
     points = installed(PROJECT) if entry_points is None else entry_points
     given, found = list(objects), []
@@ -65,7 +65,7 @@ def find(
 
 
 def choose(found: Sequence[Found], config: AppConfig) -> list[Found]:
-    """Those that are not disabled, in the order of registration. Raises ConfigError for a name of no plugin."""
+    """The plugins that are not disabled, in order of registration. Raises ConfigError for an unknown name."""
     names = [one.name for one in found]
     for option, given in (("disabled_plugins", config.disabled_plugins), ("plugin_order", config.plugin_order)):
         for name in given:
@@ -78,7 +78,7 @@ def choose(found: Sequence[Found], config: AppConfig) -> list[Found]:
 
 
 def name_of(plugin: object) -> str:
-    """What a plugin is called that has no entry point: its `name`, by which several of a class are told apart."""
+    """The name of a plugin without an entry point: its attribute `name`, or its class."""
     if inspect.ismodule(plugin):
         return plugin.__name__
     name = None if inspect.isclass(plugin) else getattr(plugin, "name", None)

@@ -1,4 +1,4 @@
-"""What plugins answer to hooks: wrappers, codecs, arguments, metrics and what stands around publishing."""
+"""The types that hooks return: wrappers, codecs, arguments, metrics and publish wrappers."""
 
 from __future__ import annotations
 

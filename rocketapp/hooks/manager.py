@@ -1,8 +1,7 @@
-"""Register plugins, ask them, and name them in errors.
+"""Registers plugins, calls their hooks, and names the plugin in errors.
 
-A plugin that fails stops the start with its name in the error: an app without one of
-its plugins is a different app. Whose code raised is found out when something has failed, so that it costs nothing
-before.
+A plugin that fails stops the start: an app without one of its plugins is a different app. Whose code raised is looked
+up only after a failure, so that it costs nothing before.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ class HookResult:
     hook: str = ""
 
     def refuse(self, wanted: str) -> NoReturn:
-        """Raises PluginError: this answer is not what the hook wants."""
+        """Raises PluginError: the hook does not accept this answer."""
         raise PluginError(self.plugin, f"{self.hook} returned {self.value!r}: return {wanted}, or None to decline")
 
     def around(self, build: Callable[[Any], Any], call: Any) -> Any:
-        """What a wrapper of this plugin builds of the next callable. Raises PluginError for what cannot be called."""
+        """The callable that the plugin's wrapper builds. Raises PluginError for one that cannot be called."""
         try:
             built = build(call)
         except Exception as error:
@@ -60,7 +59,7 @@ class Hook:
     """The arguments it asks for: any part of what the hook offers."""
 
     def call(self, **offered: Any) -> Any:
-        """What it returns; what it raises becomes an error that names the plugin."""
+        """Call the hook. What it raises becomes a PluginError."""
         try:
             return self.function(*(offered[name] for name in self.arguments))
         except RocketAppError:
@@ -121,7 +120,7 @@ class Plugins:
             raise PluginError(name, f"has no hook: mark its functions with @hookimpl ({_SEE})")
 
     def joined_by(self, plugins: Iterable[object]) -> Plugins:
-        """These plugins, and more of them behind: for one run, while the others stay as they are."""
+        """These plugins followed by more, for one run; this object stays as it is."""
         joined = Plugins()
         for name in self._order:
             joined.register(self._pluggy.get_plugin(name), name)
@@ -130,9 +129,9 @@ class Plugins:
         return joined
 
     def hooks(self, hook: str) -> list[Hook]:
-        """What the plugins have for one hook, in the order of registration.
+        """The implementations of one hook, in order of registration.
 
-        pluggy's `trylast` moves a plugin to the front: next to the producer, of what stands around publishing.
+        pluggy's `trylast` moves a plugin to the front: for publish wrappers, next to the producer.
         """
         found = []
         for one in getattr(self._pluggy.hook, hook).get_hookimpls():
@@ -144,12 +143,12 @@ class Plugins:
         return found
 
     def ask(self, hook: str, **arguments: Any) -> list[HookResult]:
-        """Call one hook of every plugin that has it; an answer of None is left out."""
+        """Call a hook of every plugin; answers of None are left out."""
         answers = (HookResult(one.plugin, one.call(**arguments), hook) for one in self.hooks(hook))
         return [answer for answer in answers if answer.value is not None]
 
     def ask_for_functions(self, hook: str, **arguments: Any) -> list[HookResult]:
-        """The same of a hook whose answers are functions. Raises PluginError for another answer."""
+        """As `ask`, for a hook that returns functions. Raises PluginError for another answer."""
         answers = self.ask(hook, **arguments)
         for answer in answers:
             if not callable(answer.value):
@@ -157,7 +156,7 @@ class Plugins:
         return answers
 
     def plugin(self, name: str) -> object:
-        """The plugin of this name, as it was registered."""
+        """The registered plugin with this name."""
         found: object = self._pluggy.get_plugin(name)
         return found
 
@@ -179,7 +178,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def code_of(call: Any) -> CodeType | None:
-    """The code that runs when this is called; None when it is not Python's."""
+    """The code object that runs when this is called; None if it is not Python's."""
     while isinstance(call, functools.partial):
         call = call.func
     call = getattr(call, "__func__", call)
@@ -190,7 +189,7 @@ def code_of(call: Any) -> CodeType | None:
 
 
 def raised_by(error: BaseException, owners: Mapping[CodeType, str]) -> str:
-    """The owner of the innermost code that has one and was running when the error was raised; or an empty string."""
+    """The owner of the innermost running code that has one; empty if none has."""
     found = ""
     for frame, _ in walk_tb(error.__traceback__):
         found = owners.get(frame.f_code, found)

@@ -1,6 +1,6 @@
-"""The names of OpenTelemetry's semantic conventions for messaging, and of our own attributes: the one place for them.
+"""The names of OpenTelemetry's semantic conventions for messaging, and of our own attributes.
 
-They are those of schema 1.44.0. A later schema calls RocketMQ's own names `rocketmq.*`: that change is one word here.
+They follow schema 1.44.0. A later schema calls RocketMQ's own names `rocketmq.*`: that change is one word here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What the code that runs now is handling: what it publishes by the app follows that message.
+"""The call that the running code belongs to: what it publishes through the app follows that message.
 
-A worker sets the variable once, when it begins, and is asked when something is published: so it costs nothing per
-message. Tasks and threads that a handler starts inherit it. One that outlives its handler finds what the worker
-handles by then: a Publisher knows its message for good.
+A worker sets the variable once, when it begins, and it is read when something is published, so it costs nothing per
+message. Tasks and threads that a handler starts inherit it. One that outlives its handler sees the worker's later
+calls; a Publisher keeps its message.
 """
 
 from __future__ import annotations
@@ -14,6 +14,6 @@ from typing import Any
 from rocketapp.model.subscription import Subscription
 
 CurrentCall = Callable[[], tuple[Subscription, Any] | None]
-"""Whose handler is called, and with what: a Message, or a list of them; None between two calls."""
+"""Returns the subscription whose handler is called, and its Message or list of them; None between two calls."""
 
 CURRENT_CALL: ContextVar[CurrentCall | None] = ContextVar("rocketapp.current_call", default=None)

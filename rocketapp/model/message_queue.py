@@ -1,4 +1,4 @@
-"""One queue of one topic on one broker: what is assigned, locked, pulled and committed, and where a session begins."""
+"""A queue of a topic on a broker, and where a session of it begins."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ milliseconds since 1970, and its message id. None where there is none."""
 
 @dataclass(frozen=True, slots=True)
 class QueueStart:
-    """What brokers know of a queue as a session of it begins."""
+    """The offsets of a queue when a session begins."""
 
     queue: MessageQueue
     offset: int

@@ -1,4 +1,4 @@
-"""Numbers that users give: True and False do not count, although they are numbers to Python."""
+"""Checks of numbers that users give: True and False do not count as numbers."""
 
 from __future__ import annotations
 

@@ -115,14 +115,14 @@ def is_outcome(value: object) -> bool:
 
 
 def is_unawaited(value: object) -> bool:
-    """Whether it stands for work that may not be done: a coroutine, a Future or Task, a generator, any awaitable."""
+    """Whether this is work that was not awaited: a coroutine, Future, Task, generator or any awaitable."""
     kind = type(value)
     is_future = hasattr(kind, "__await__") or hasattr(kind, "add_done_callback")
     return is_future or isinstance(value, GeneratorType | AsyncGeneratorType)
 
 
 def is_plain(value: object) -> bool:
-    """Whether a returned value is published, or answers: it is there, no outcome, and no work that may not be done."""
+    """Whether a returned value may be published or sent as an answer: it is no outcome and no unawaited work."""
     return value is not None and not is_outcome(value) and not is_unawaited(value)
 
 

@@ -1,4 +1,4 @@
-"""What decisions need of received messages: offsets and sizes; and of popped ones, by what they are acknowledged."""
+"""Received messages as `state` sees them: offsets and sizes; and the handles by which popped ones are acknowledged."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Pulled(Protocol):
 
 
 class PulledRecords(Protocol):
-    """Pulled messages of one queue that are not told apart, as `state` sees them."""
+    """Pulled messages of one queue that are not decoded one by one, as `state` sees them."""
 
     @property
     def offset(self) -> int:
-        """Of the first message."""
+        """The offset of the first message."""
 
     @property
     def end(self) -> int:
@@ -34,14 +34,14 @@ class PulledRecords(Protocol):
         """Bytes of the stored records."""
 
     def __len__(self) -> int:
-        """How many messages they are."""
+        """The number of messages."""
 
     def since(self, offset: int) -> Self | None:
-        """Only the messages from this offset on; None without such messages."""
+        """The messages from this offset on; None without any."""
 
 
 class Handle(NamedTuple):
-    """Says which hand-out of a message is acknowledged."""
+    """Identifies the pop by which a message was received: needed to acknowledge it."""
 
     start: int
     """The offset from which the broker counts what it handed out at once."""
@@ -59,7 +59,7 @@ class Handle(NamedTuple):
 
 
 class Acks(NamedTuple):
-    """Messages that were handed out together and are acknowledged."""
+    """Acknowledgements of messages that were popped together."""
 
     handle: Handle
     offsets: Sequence[int]

@@ -11,7 +11,7 @@ from rocketapp.model.message_queue import MessageQueue
 
 @dataclass(slots=True)
 class HandlerStats:
-    """What became of messages; the object that holds it knows whose they are."""
+    """Counters of messages, of a handler, a topic or a group."""
 
     handled: int = 0
     """Messages that are done: the handler returned, said that it skips them, or a filter refused them."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rocketapp.admin.cluster import AdminCluster
 from rocketapp.admin.groups import is_system
-from rocketapp.broker.facts import BrokerFacts, BrokerState, Progress, QueueState
+from rocketapp.broker.broker_state import BrokerFacts, BrokerState, Progress, QueueState
 from rocketapp.model.names import dlq_topic
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from rocketapp.admin import dead_letters
 from rocketapp.admin.cluster import AdminCluster, AdminError
 from rocketapp.admin.messages import find_by_id, find_by_key, limits, newest, stored_since
 from rocketapp.admin.topics import kind_of
-from rocketapp.broker.facts import BrokerState
+from rocketapp.broker.broker_state import BrokerState
 from rocketapp.clock import SystemClock
 from rocketapp.errors import ProtocolError, RocketAppError
 from rocketapp.model.numbers import END_MS

@@ -44,7 +44,7 @@ _LOGICAL = {
 
 
 class Avro:
-    """The plugin. Apps without types that have a schema have nothing of it."""
+    """The plugin. It changes nothing for apps without types that have a schema."""
 
     @hookimpl
     def payload_codec(self) -> Codec:
@@ -52,7 +52,7 @@ class Avro:
 
 
 class AvroCodec:
-    """Records of types that have a schema."""
+    """The codec for types with a schema."""
 
     content_type = CONTENT_TYPE
 
@@ -64,7 +64,7 @@ class AvroCodec:
         return _has_schema(kind)
 
     def decoder(self, kind: Any) -> Callable[[bytes], Any] | None:
-        """Raises SetupError for a schema that is not one, or cannot be read safely."""
+        """Raises SetupError for an invalid schema, and for one that cannot be read safely."""
         return self._format(kind).decode if _has_schema(kind) else None
 
     def encode(self, body: Any) -> bytes:
@@ -74,7 +74,7 @@ class AvroCodec:
         return self._format(type(body)).encode(body)
 
     def payload_schema(self, kind: type[Any]) -> dict[str, Any]:
-        """The type's own schema, as an AsyncAPI document holds it. Raises SetupError for one that is not one."""
+        """The type's schema, for an AsyncAPI document. Raises SetupError for an invalid schema."""
         self._format(kind)
         schema = getattr(kind, SCHEMA)
         return {"schemaFormat": SCHEMA_FORMAT, "schema": json.loads(schema) if isinstance(schema, str) else schema}
@@ -89,10 +89,10 @@ class AvroCodec:
 
 
 class Format:
-    """How one type is read and written."""
+    """Reads and writes the payloads of one type."""
 
     def __init__(self, kind: type[Any]) -> None:
-        """Raises ValueError for a schema that cannot be one of a payload."""
+        """Raises ValueError for a schema that no payload can have."""
         try:
             import fastavro
         except ImportError:
@@ -191,12 +191,12 @@ def _parsed(avro: Any, schema: Any, name: str) -> Any:
 
 
 def _fingerprint(avro: Any, schema: Any) -> bytes:
-    """Of the schema's canonical form, as the single-object encoding has it: CRC-64, little-endian."""
+    """The fingerprint of the schema's canonical form in the single-object encoding: CRC-64, little-endian."""
     return bytes.fromhex(avro.schema.fingerprint(avro.schema.to_parsing_canonical_form(schema), "CRC-64-AVRO"))
 
 
 def _parts(schema: Any, named: Mapping[str, Any]) -> list[Any]:
-    """The schemas that this one is made of."""
+    """The schemas that this one consists of."""
     if isinstance(schema, str):
         return [named[schema]] if schema in named else []
     if isinstance(schema, list):

@@ -1,4 +1,4 @@
-"""Calls of handlers and sends, counted and timed by the app itself: a few additions each, read at a collection."""
+"""Counts and times handler calls and sends: a few additions each, read when metrics are collected."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final, NamedTuple
 
 from rocketapp import Message, SendResult
 from rocketapp.plugin import Metric, PublishCall, Sending, Subscription, Wrapper, conventions, is_done
-from rocketapp.plugins.handling import around
+from rocketapp.plugins.current_message import around
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 """Seconds: the upper bounds of the buckets, as the semantic conventions advise them."""
 
 
 class Histogram:
-    """How often something took how long."""
+    """A histogram of durations."""
 
     __slots__ = ("buckets", "messages", "total")
 
@@ -41,7 +41,7 @@ class Histogram:
 
 
 class CallKey(NamedTuple):
-    """What a histogram is of: calls of one handler, or sends to one topic."""
+    """What a histogram measures: calls of one handler, or sends to one topic."""
 
     topic: str
     group: str = ""
@@ -56,10 +56,10 @@ class CallKey(NamedTuple):
 
 
 class Counts:
-    """Of one app, since its start."""
+    """The histograms of one app since its start."""
 
     def __init__(self, histogram: Callable[[CallKey], Histogram] | None = None) -> None:
-        """`histogram`: makes those of what was not measured before."""
+        """`histogram`: makes a histogram for a new key."""
         self._histogram = histogram or (lambda _which: Histogram())
         self.histograms: dict[CallKey, Histogram] = {}
         self._lock = threading.Lock()
@@ -72,7 +72,7 @@ class Counts:
         return self.histograms.get(which) or self.histograms.setdefault(which, self._histogram(which))
 
     def handler(self, subscription: Subscription) -> Wrapper:
-        """Measures the calls of one handler."""
+        """A wrapper that measures the calls of one handler."""
         names = subscription.topic, subscription.group, subscription.handler_name
         unknown = CallKey(*names, cluster=subscription.cluster)
         done: dict[str, tuple[CallKey, Histogram]] = {}
@@ -110,7 +110,7 @@ class Counts:
         return around(begin, ended, polled=True)
 
     def publishing(self, call: PublishCall) -> PublishCall:
-        """Measures what is sent."""
+        """A wrapper that measures sends."""
 
         async def counted(sending: Sending) -> Sequence[SendResult]:
             began, error, broker = perf_counter(), "", ""
@@ -130,7 +130,7 @@ class Counts:
 
 
 def broker_of(ids: Iterable[str]) -> str:
-    """How the ids begin that one broker gave these messages; empty when there are none, or of several brokers."""
+    """The common prefix of these message ids, which identifies their broker; empty for none or for several brokers."""
     brokers = {one[:-16] for one in ids}
     return brokers.pop() if len(brokers) == 1 else ""
 
@@ -140,7 +140,7 @@ _HOSTS = (4, 16)
 
 
 def server_of(broker: str) -> dict[str, str | int]:
-    """The address and the port that the ids of a broker begin with; empty when they cannot be read."""
+    """The address and port of a broker from the prefix of its message ids; empty when it cannot be read."""
     try:
         raw = bytes.fromhex(broker)
     except ValueError:
@@ -155,7 +155,7 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """How long calls of handlers, or sends, took: one metric with a histogram of seconds per set of labels."""
+    """A metric of durations: a histogram in seconds for each set of labels."""
 
     name: str
     meaning: str
@@ -166,13 +166,13 @@ class Distribution:
     of_handlers: bool
 
     def read(self, counts: Counts) -> Iterator[tuple[Labels, Histogram]]:
-        """What was measured up to now."""
+        """All histograms so far, with their labels."""
         known = counts.histograms.copy().items()
         return ((labels_of(which), histogram) for which, histogram in known if bool(which.handler) is self.of_handlers)
 
 
 def labels_of(which: CallKey) -> dict[str, str]:
-    """Those of one histogram."""
+    """The labels of one histogram."""
     place = {name: str(value) for name, value in server_of(which.broker).items()}
     found = {conventions.DESTINATION: which.topic, **place}
     if which.error:
@@ -203,7 +203,7 @@ DISTRIBUTIONS: Final = (
 
 
 def messages_by(counts: Counts) -> list[Metric]:
-    """Messages that were handled and sent, as metrics beside those of a snapshot."""
+    """Handled and sent messages, as metrics beside those of a snapshot."""
     return [
         Metric(
             name=one.counter,

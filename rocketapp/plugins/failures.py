@@ -1,4 +1,4 @@
-"""Messages that the settings pass over: `failures.skip_messages`, by the ids that the log names."""
+"""Skips the messages listed in `failures.skip_messages`, by the ids that the log shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FailuresConfig:
 
 
 class Failures:
-    """A message that blocks its queue, or hangs its handler, is done without a call."""
+    """Marks a listed message as done without calling its handler: for one that blocks its queue."""
 
     def __init__(self) -> None:
         self._skipped: frozenset[str] = frozenset()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from rocketapp.plugin import AppConfig, Subscription, Surface, Wrapper, hookimpl
-from rocketapp.plugins import handling
+from rocketapp.plugins import current_message
 
 
 def is_on(config: AppConfig) -> bool:
@@ -17,7 +17,7 @@ def is_on(config: AppConfig) -> bool:
 
 
 class LogContext:
-    """Puts the facts of the message at hand into every record that is logged during a call."""
+    """Adds the facts of the current message to every log record of a call."""
 
     def __init__(self) -> None:
         self._is_on = False
@@ -28,7 +28,7 @@ class LogContext:
 
     @hookimpl
     def handler_wrapper(self, subscription: Subscription) -> Wrapper | None:
-        return handling.wrapper(subscription) if self._is_on else None
+        return current_message.wrapper(subscription) if self._is_on else None
 
 
 _ATTRIBUTES = ("topic", "group", "handler", "message_id", "attempt", "trace_id")
@@ -43,8 +43,8 @@ class MessageFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Always True: no line is left out."""
-        current = handling.CURRENT.get()
-        found = handling.fields_of(current) if current is not None and current[3] else {}
+        current = current_message.CURRENT.get()
+        found = current_message.fields_of(current) if current is not None and current[3] else {}
         known = record.__dict__
         if found:
             own = known.get("fields")

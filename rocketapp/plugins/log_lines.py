@@ -1,4 +1,4 @@
-"""Events → sentences: what happened, where, and what comes next, on one line each."""
+"""The log line for each event: what happened, where, and what comes next."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUEUE_TOPIC: Final = "{topic}@{broker}"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Line:
-    """One line to be: equal lines say the same."""
+    """A log line; lines with equal text are equal."""
 
     level: int
     text: str
@@ -126,7 +126,7 @@ _REPEATING: Final = frozenset(
 
 
 def line_of(event: events.Event) -> Line:
-    """The line for any event; one that this page does not know is told by its fields."""
+    """The line for an event. An unknown kind of event is shown with its fields."""
     kind = type(event)
     how = _TEXTS.get(kind, _by_fields)
     said = how.format(e=event) if isinstance(how, str) else how(event)
@@ -142,7 +142,7 @@ def line_of(event: events.Event) -> Line:
 def queues_text(
     kind: type[events.Event], group: str, topic: str, reason: str, moved: Sequence[events.Assigned | events.Released]
 ) -> str:
-    """Queues that came or went together."""
+    """One line for several queues that were assigned or released at the same time."""
     ids = sorted(event.queue.queue_id for event in moved)
     if ids[0] < 0:  # its broker hands out messages one by one, of all queues
         return f"group {group} gave up {topic}: {reason}" if kind is events.Released else f"group {group} pops {topic}"
@@ -174,7 +174,7 @@ def _by_fields(event: events.Event) -> str:
 
 
 def _facts(event: events.Event) -> list[str]:
-    """The names of its fields, without those that are too long for a line."""
+    """The names of the event's fields, without those that are too long for a line."""
     return [field.name for field in dataclasses.fields(event) if field.repr]
 
 

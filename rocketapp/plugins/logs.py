@@ -1,8 +1,7 @@
-"""The log of what happened to messages and queues, written as any plugin would be.
+"""The log: one line per retry, dead letter, state change and reason for standing still. Written as a plugin.
 
-One line per retry, dead letter, state change and reason for standing still. Handled
-messages are a count every 10 seconds; each gets its own line at DEBUG only, and then
-through a wrapper that is not there otherwise.
+Handled messages are a count every 10 seconds; each gets its own line only at DEBUG, through a wrapper that does not
+exist otherwise.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from rocketapp.plugin import Subscription, Surface, Wrapper, events, hookimpl
-from rocketapp.plugins import handling
+from rocketapp.plugins import current_message
 from rocketapp.plugins.log_lines import QUEUE_TOPIC, Line, line_of, queues_text
 
 COUNT_INTERVAL: Final = 10.0
@@ -28,7 +27,7 @@ states: logging.Logger = logging.getLogger("rocketapp.states")
 
 @hookimpl
 def observe_events(app: Surface) -> events.Observe:
-    """Follow the events, and tell counts every 10 seconds and at the end."""
+    """Log events, and counts every 10 seconds and at the end."""
     log = EventLog()
     app.every(COUNT_INTERVAL, log.tell_counts)
     return log.observe
@@ -36,14 +35,14 @@ def observe_events(app: Surface) -> events.Observe:
 
 @hookimpl
 def handler_wrapper(subscription: Subscription) -> Wrapper | None:
-    """A line per handled message, if anyone would read it."""
+    """Logs each handled message, if DEBUG is on."""
     if not messages.isEnabledFor(logging.DEBUG):
         return None
-    return handling.around(lambda handed: handed, partial(_tell_call, subscription))
+    return current_message.around(lambda handed: handed, partial(_tell_call, subscription))
 
 
 class EventLog:
-    """Turns the events of one app into lines and counts."""
+    """Turns the events of one app into log lines and counts."""
 
     def __init__(self, later: Callable[[Callable[[], None]], object] | None = None) -> None:
         self._handled: Counter[tuple[str, str]] = Counter()
@@ -66,7 +65,7 @@ class EventLog:
             self._tell(line_of(event), self._traceback_of(event))
 
     def tell_counts(self) -> None:
-        """One line for everything handled since the last one; nothing when nothing was."""
+        """Log the messages handled since the last such line, if any."""
         self._tell_moves()
         if self._handled:
             total = self._handled.total()
@@ -84,7 +83,7 @@ class EventLog:
         self._traced.clear()
 
     def _traceback_of(self, event: events.Event) -> BaseException | None:
-        """Of the last attempt of a dead message, unless its like was just written."""
+        """The traceback of a dead letter's last attempt, unless an equal one was just logged."""
         if not isinstance(event, events.DeadLettered | events.Dropped) or event.error is None:
             return None
         raised_at = [line for _, line in traceback.walk_tb(event.error.__traceback__)]
@@ -95,7 +94,7 @@ class EventLog:
         return event.error
 
     def _tell(self, line: Line, error: BaseException | None = None) -> None:
-        """Write it, unless the same background failure was just written and goes on."""
+        """Log a line, unless the same background failure was just logged and goes on."""
         if line.repeats:
             known = line in self._told
             self._told[line] = True
@@ -105,7 +104,7 @@ class EventLog:
         logger.log(line.level, "%s", line.text, extra={"fields": line.fields}, exc_info=error)
 
     def _remember_move(self, event: events.Assigned | events.Released) -> None:
-        """Queues come and go in bursts: a rebalance is one line per topic and broker."""
+        """Collect assigned and released queues: a rebalance is one line per topic and broker."""
         if not self._moved:
             self._later(self._tell_moves)
         reason = event.reason if isinstance(event, events.Released) else ""

@@ -1,4 +1,4 @@
-"""The figures of an app in Prometheus's text format, version 0.0.4, without OpenTelemetry."""
+"""The metrics of an app in Prometheus's text format, version 0.0.4, without OpenTelemetry."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ CONTENT_TYPE = "application/protobuf"
 
 
 class Protobuf:
-    """The plugin. Apps without generated classes have nothing of it."""
+    """The plugin. It changes nothing for apps without generated classes."""
 
     @hookimpl
     def payload_codec(self) -> Codec:

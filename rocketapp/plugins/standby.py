@@ -12,7 +12,7 @@ from rocketapp.plugin import Allocation, hookimpl
 
 
 class OneMember:
-    """All queues to the first member by client id."""
+    """Assigns all queues to the first member by client id."""
 
     name = "STANDBY"
 

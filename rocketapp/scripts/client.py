@@ -130,7 +130,7 @@ class Client(Publisher):
 
 
 class _Run:
-    """The connected half of a client."""
+    """A connected client."""
 
     def __init__(self, settings: Settings) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.get_running_loop()

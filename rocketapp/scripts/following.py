@@ -43,7 +43,7 @@ _AHEAD = 16
 
 
 class Reading(ABC):
-    """One topic, read once."""
+    """Reads one topic once."""
 
     def __init__(self, idle: float | None) -> None:
         """`idle`: ends when no message came for so many seconds; None goes on for ever."""
@@ -54,7 +54,7 @@ class Reading(ABC):
         """Begin to pull. Raises what stopped it; then nothing is left running."""
 
     async def next(self) -> list[Message]:
-        """Messages of one queue, in its order; none at the end. The loop is through with those before."""
+        """The next messages of one queue, in order; empty at the end. Calling it says that those before are done."""
         try:
             async with asyncio.timeout(self._idle):
                 return await self._next()
@@ -63,15 +63,15 @@ class Reading(ABC):
 
     @abstractmethod
     async def _next(self) -> list[Message]:
-        """The same, without an end when there are none for a while."""
+        """As `next`, without the idle limit."""
 
     @abstractmethod
     async def stop(self) -> None:
-        """Pull no more. May be called again."""
+        """Stop pulling. Idempotent."""
 
 
 class Wanted(NamedTuple):
-    """What is to be read, checked."""
+    """The checked arguments of `messages`."""
 
     topic: str
     expression: str
@@ -86,7 +86,7 @@ class Wanted(NamedTuple):
 
 
 class Following(Reading):
-    """Every queue of one topic, followed at once: outside of any group, nothing is committed."""
+    """Reads all queues of a topic concurrently, outside of any group, without committing."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Following(Reading):
         observe: Observe,
         say: Callable[[str], None],
     ) -> None:
-        """`say`: is told, in one line, what keeps it from going on."""
+        """`say`: receives a line about what keeps it from going on."""
         super().__init__(wanted.idle)
         self._random, self._say = Random(), say
         self._client, self._topic, self._tags, self._start = client, wanted.topic, wanted.tags, wanted.start
@@ -149,7 +149,7 @@ class Following(Reading):
             await asyncio.sleep(ROUTE_INTERVAL)
 
     async def _queues(self) -> list[MessageQueue]:
-        """Those that exist now. Raises RocketAppError when that cannot be told."""
+        """The queues that exist now. Raises RocketAppError when that is unknown."""
         route = await self._client.routes.fetch(self._topic)
         return route.readable_queues(self._topic) if route is not None else []
 
@@ -221,7 +221,7 @@ class Following(Reading):
         return await self._client.connection(address)
 
     async def _first_offset(self, queue: MessageQueue, start: Start) -> int:
-        """Where to begin; asked until a broker has answered."""
+        """The first offset to read; asks until a broker has answered."""
         pauses = Backoff(0.2, LONGEST_PAUSE)
         while True:
             try:

@@ -54,7 +54,7 @@ def wanted_of(topic: object, options: Mapping[str, Any], place: str) -> Wanted:
 
 
 def tell(event: Event) -> None:
-    """What keeps a client from going on is logged: nothing else tells it to a script that waits."""
+    """Log what keeps a client from going on: a waiting script would not learn it otherwise."""
     if isinstance(event, QueueBlocked):
         log.warning("%s: %s", event.queue, event.reason)
     elif isinstance(event, LoopFailed):

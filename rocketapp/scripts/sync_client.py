@@ -117,7 +117,7 @@ class SyncClient(PublishesSync):
 
 
 class _InItsThread(Publishing):
-    """Publishes through a client whose loop runs in a thread of ours."""
+    """Publishes through a client whose loop runs in a thread."""
 
     __slots__ = ("_run",)
 
@@ -131,7 +131,7 @@ class _InItsThread(Publishing):
 
 
 class LoopThread:
-    """An event loop that runs in a thread of this name."""
+    """An event loop in a thread of its own."""
 
     def __init__(self, name: str) -> None:
         self._pid = os.getpid()
@@ -145,11 +145,11 @@ class LoopThread:
 
     @property
     def is_ours(self) -> bool:
-        """False in a forked child: threads are not forked."""
+        """False in a forked child, which has no such thread."""
         return self._pid == os.getpid()
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the call returns or raises. Interrupted, for example by Ctrl-C, it is cancelled.
+        """The result of the call. Interrupted, for example by Ctrl-C, the call is cancelled.
 
         Raises SetupError when `stop` comes first.
         """

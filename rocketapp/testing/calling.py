@@ -201,7 +201,7 @@ def _message(item: Any, subscription: Subscription, app: RocketApp) -> Message:
 
 @dataclass(slots=True)
 class _Started:
-    """The plugins of one app, started once for all calls at this moment."""
+    """The plugins of one app, started once for all concurrent calls."""
 
     calls: int = 0
     code: UserCode | None = None
@@ -248,7 +248,7 @@ async def prepared(
 
 
 class _Unconnected:
-    """Stands for a running app and its producers where nothing is connected: what is published is kept as records."""
+    """Replaces a running app and its producers: what is published is recorded."""
 
     send_timeout: float = 3.0
 
@@ -274,7 +274,7 @@ class _Unconnected:
 
 
 class _Keeping:
-    """Stands for the producer of one cluster."""
+    """Replaces the producer of one cluster."""
 
     def __init__(self, keep: Callable[[Outgoing, str], int], cluster: str) -> None:
         self._keep, self._cluster = keep, cluster

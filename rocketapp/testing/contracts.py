@@ -1,6 +1,6 @@
-"""For authors of stores, codecs and allocation strategies: does it do what `rocketapp.plugin` says?
+"""Checks for authors of stores, codecs and allocation strategies: is the contract of `rocketapp.plugin` kept?
 
-Each check raises AssertionError with the sentence of the contract that does not hold.
+Each check raises AssertionError with the sentence of the contract that is broken.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class DrivenLoop(VirtualTimeLoop):
             task.add_done_callback(self._asked.discard)
 
     def job_done(self) -> None:
-        """From a thread: what it ran has ended."""
+        """From a thread: its job has ended."""
         super().call_soon_threadsafe(self._job_done)
 
     def _job_done(self, _: object = None) -> None:
@@ -146,7 +146,7 @@ class DrivenLoop(VirtualTimeLoop):
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Code runs meanwhile that may wait for something outside."""
+        """Context manager for code that may wait for something outside of the loop."""
         self.calls += 1
         try:
             yield
@@ -278,14 +278,14 @@ class Driver:
 
 
 async def _give_way() -> None:
-    """Let the running loop have one turn, in which others go on."""
+    """Let the other tasks of the running loop have one turn."""
     if events._get_running_loop() is not None:
         await asyncio.sleep(0)
 
 
 @contextmanager
 def _aside() -> Iterator[asyncio.AbstractEventLoop | None]:
-    """The running loop of this thread, and its task, step aside meanwhile."""
+    """Context manager in which the running loop of this thread, and its task, step aside."""
     outer = events._get_running_loop()
     if outer is None:
         yield None

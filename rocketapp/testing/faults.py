@@ -1,7 +1,7 @@
-"""What goes wrong around an app, on the streams, the clock and the queue locks of its stage: `t.faults`.
+"""Faults around an app under test: in its streams, clock and queue locks (`t.faults`).
 
-Each call only arranges its fault: it begins when time next may pass, in `advance`, `settle` or `publish`, and ends
-after the given seconds of virtual time. The app and the broker run the code that they always run.
+Each call only schedules its fault: it begins when time next passes, in `advance`, `settle` or `publish`, and ends after
+the given seconds of virtual time. App and broker run their normal code.
 """
 
 from __future__ import annotations

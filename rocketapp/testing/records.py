@@ -23,7 +23,7 @@ from rocketapp.model.names import DELAY_SECONDS
 from rocketapp.model.outcome import FILTERED, DeadLetter, Outcome, Pause, Retry, Skip, outcomes_by_message
 from rocketapp.model.outgoing import Outgoing, SendResult
 from rocketapp.model.subscription import Subscription
-from rocketapp.plugins.handling import around
+from rocketapp.plugins.current_message import around
 from rocketapp.state.redelivery import Failure
 from rocketapp.testing.driver import DrivenLoop
 from rocketapp.wire.message import Message

@@ -14,10 +14,10 @@ from itertools import islice
 
 import msgspec
 
+from rocketapp.broker.added_properties import Stamp, Stamped
 from rocketapp.broker.core import Core, Tell
 from rocketapp.broker.delays import delayed
 from rocketapp.broker.flushing import Flusher, reply
-from rocketapp.broker.stamping import Stamp, Stamped
 from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import timed
 from rocketapp.errors import BrokerError, ProtocolError, StoreError

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from rocketapp.broker.broker_state import BrokerFacts
 from rocketapp.broker.core import Core, check_name
-from rocketapp.broker.facts import BrokerFacts
 from rocketapp.broker.topics import MOST_QUEUES
 from rocketapp.errors import BrokerError
 from rocketapp.model.message_queue import MessageQueue

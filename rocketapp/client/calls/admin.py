@@ -1,4 +1,4 @@
-"""Questions and orders of administrators about topics, groups and the broker itself."""
+"""Requests of administrators about topics, groups and the broker itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def topic_config(connection: Connection, topic: str, timeout: float) -> To
 
 
 async def put_topic(connection: Connection, config: TopicConfig, timeout: float) -> None:
-    """Create the topic on this broker, or change it."""
+    """Create or change the topic on this broker."""
     await ask(connection, RequestCode.UPDATE_AND_CREATE_TOPIC, timeout, UpdateTopicRequest(config))
 
 
@@ -64,7 +64,7 @@ async def groups_of_topic(connection: Connection, topic: str, timeout: float) ->
 
 
 async def put_group(connection: Connection, group: str, timeout: float) -> None:
-    """Create the group on this broker, with its defaults; one that is there is changed to them."""
+    """Create the group on this broker with default settings, or reset it to them."""
     await ask(connection, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, timeout, body=encode_group(group))
 
 
@@ -93,14 +93,14 @@ async def broker_config(connection: Connection, timeout: float) -> dict[str, str
 
 
 async def check_keys(connection: Connection, timeout: float) -> None:
-    """Ask what every known user may ask. Raises KeysRefused; other refusals say that the keys are known."""
+    """Send a request that every known user may make. Raises KeysRefused; any other refusal means the keys are known."""
     await ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO, timeout)
 
 
 async def reset_offset(
     connection: Connection, group: str, queue: MessageQueue, offset: int, timeout: float
 ) -> dict[MessageQueue, int]:
-    """Let the broker move a group that may have members. Returns what it has set."""
+    """Have the broker move a group that may have members. Returns the offsets that it has set."""
     request = ResetOffsetRequest(queue.topic, group, queue.queue_id, offset)
     return decode_reset(await answer_to(connection, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, timeout, request))
 
@@ -108,9 +108,9 @@ async def reset_offset(
 async def running_info(
     connection: Connection, group: str, client_id: str, timeout: float, *, brief: bool = False
 ) -> RunningInfo:
-    """What a member subscribes and its settings, which this broker asks of it. Without an answer a BrokerError.
+    """The running info of a member, which this broker asks it for. Raises BrokerError without an answer.
 
-    `brief`: a member of ours tells only what it subscribes and pulls.
+    `brief`: a member of rocketapp then tells only what it subscribes and pulls.
     """
     request = RunningInfoRequest(group, client_id, brief=brief)
     return RunningInfo.decode(await answer_to(connection, RequestCode.GET_CONSUMER_RUNNING_INFO, timeout, request))

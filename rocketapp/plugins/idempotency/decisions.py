@@ -1,7 +1,7 @@
-"""Idempotency as decisions: which messages are copies, what a second copy does, what a table of marks answers.
+"""The rules of idempotency: which messages are copies, what happens to a second copy, and a table of marks.
 
-A mark never says "done" for a message whose handler has not finished. So a crash can repeat
-an effect; it can never lose a message. No clock, no task, no chance: time and names come in.
+A mark never says "done" for a message whose handler has not finished. So a crash can repeat an effect; it can never
+lose a message. No clock, no task, no randomness: time and names are arguments.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.05, 1.0
 
 
 def state_for(own: Claim, answer: Answer) -> MarkState:
-    """What the store's answer says to this claim: to handle the message, to pass it over, or to wait.
+    """What to do with a message after the store's answer: handle it, skip it, or wait.
 
-    A copy of which another one is handled waits: the holder of that one has perhaps died.
+    A copy of a message that is being handled waits: the holder of its mark may have died.
     """
     return MarkState.CLAIMED if answer.holder == own.holder else answer.state
 
 
 def pause_before_look(answer: Answer, lease: float) -> float:
-    """Seconds until a running key is claimed again: as long as it has been running, and not beyond its lease."""
+    """Seconds until a running key is claimed again: as long as it has been running, at most to the end of its lease."""
     return max(min(lease - answer.seconds, answer.seconds, LONGEST_PAUSE), FIRST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Positions in a batch, by what is to be done with their messages now."""
+    """The indexes of a batch, by what to do with their messages now."""
 
     handle: tuple[int, ...]
     skip: tuple[int, ...]

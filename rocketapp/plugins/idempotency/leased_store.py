@@ -1,4 +1,4 @@
-"""The store as handlers use it: patient when it fails, and with leases that are renewed.
+"""The idempotency store with retries when it fails, and with renewal of leases.
 
 Everything here runs on the event loop.
 """
@@ -25,7 +25,7 @@ _PARTING = 0.5
 
 
 class LeasedStore:
-    """One app's store, and the leases of the claims that it holds."""
+    """The store of one app, and the leases of its claims."""
 
     def __init__(self, store: IdempotencyStore, config: IdempotencyConfig, observe: events.Observe) -> None:
         self.config = config
@@ -47,11 +47,11 @@ class LeasedStore:
         await self._store.close()
 
     def claim_for(self, key: str) -> Claim:
-        """A claim of a new attempt."""
+        """The claim for a new attempt."""
         return Claim(key, f"{self._process}{next(self._numbers)}")
 
     async def claim(self, claims: Sequence[Claim]) -> Sequence[Answer]:
-        """The store's answers. Raises PluginError when it fails for longer than `patience`."""
+        """Claim keys. Raises PluginError when the store fails for longer than `patience`."""
         lease = self.config.lease
         try:
             return await self._store.claim(claims, lease=lease)
@@ -64,7 +64,7 @@ class LeasedStore:
             self._held[claim] = None
 
     def end(self, claims: Sequence[Claim], *, done: bool) -> Coroutine[Any, Any, None]:
-        """Their messages are handled, or were not."""
+        """`finish` if the messages are done, else `give_back`."""
         return self.finish(claims) if done else self.give_back(claims)
 
     async def finish(self, claims: Sequence[Claim]) -> None:
@@ -81,7 +81,7 @@ class LeasedStore:
             self._let_go(claims)
 
     async def give_back(self, claims: Sequence[Claim]) -> None:
-        """Their messages were not handled: another attempt need not wait for the lease. Raises nothing."""
+        """The messages were not handled: release their keys, so that another attempt need not wait. Raises nothing."""
         self._let_go(claims)
         try:
             async with asyncio.timeout(_PARTING):
@@ -94,7 +94,7 @@ class LeasedStore:
             self._held.pop(claim, None)
 
     async def _again(self, failure: Exception, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask again while the store fails: a short outage costs no attempt of any message."""
+        """Repeat a request while the store fails, so that a short outage costs no attempt of a message."""
         end = self.loop.time() + self.config.patience
         pause = _FIRST_PAUSE
         while self.loop.time() < end:
@@ -107,7 +107,7 @@ class LeasedStore:
         raise PluginError("idempotency", f"the store {self._store!r} fails: {_said(failure)}") from failure
 
     async def _keep_leases(self) -> None:
-        """Renew what is held for longer than a quarter of a lease. Quick handlers cost nothing here."""
+        """Renew leases held for more than a quarter of their time. Quick handlers cost nothing here."""
         before: dict[Claim, None] = {}
         while True:
             await asyncio.sleep(self.config.lease / RENEWALS_PER_LEASE)

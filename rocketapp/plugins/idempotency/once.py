@@ -54,11 +54,14 @@ class Once:
         return self._store()
 
     def claim_for(self, message: Message) -> Claim:
-        """Raises what the user's key function raises, and TypeError or ValueError for what cannot be a key."""
+        """The claim for a message.
+
+        Raises what the user's key function raises, and TypeError or ValueError for an invalid key.
+        """
         return self.store.claim_for(self._key(message))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """In a handler's thread: do this on the loop."""
+        """From a handler's thread: run this on the loop and wait for it."""
         loop = self.store.loop
         if loop.is_closed():
             work.close()
@@ -66,7 +69,7 @@ class Once:
         return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     async def take(self, claim: Claim) -> Retry | Skip | Park | None:
-        """Claim a message; None means: handle it."""
+        """Claim a message. None: handle it; otherwise the outcome without a call."""
         store = self._store()
         try:
             (answer,) = await store.claim((claim,))
@@ -80,11 +83,11 @@ class Once:
         return None
 
     def parked(self, answer: Answer) -> Park:
-        """Another copy is being handled: this one is called again when that may have ended."""
+        """Another copy is being handled: park this one until that may have ended."""
         return Park(pause_before_look(answer, self.store.config.lease), "another copy of this message is being handled")
 
     def is_raised_done(self, error: BaseException) -> bool:
-        """Whether a call that raised this is done all the same."""
+        """Whether a call that raised this is done, as its policy says."""
         return isinstance(error, Exception) and is_done(error, self.subscription, raised=True)
 
     def for_async(self, call: AsyncCall) -> AsyncCall:
@@ -160,7 +163,7 @@ class OnceBatch:
 
 
 class _Batch:
-    """One batch on its way."""
+    """One batch."""
 
     def __init__(self, once: Once, messages: list[Message], call: AsyncCall, do: Do) -> None:
         self._once, self._messages, self._call, self._do = once, messages, call, do
@@ -171,7 +174,7 @@ class _Batch:
         self._claims: dict[str, Claim] = {}
 
     async def handled(self) -> Any:
-        """What the handler returned, when it was given the whole batch; else the outcomes of its messages."""
+        """The handler's result when it was given the whole batch; otherwise the outcomes of its messages."""
         for message in self._messages:
             try:
                 claim = self._once.claim_for(message)
@@ -239,6 +242,6 @@ class _Batch:
             self._outcomes.update(dict.fromkeys(self._copies[key], outcome))
 
     def _outcome_of(self, error: Exception) -> Any:
-        """What it means for its message, by the handler's policy; an outcome says itself what follows."""
+        """What an exception means for its message, by the handler's policy."""
         outcome = outcome_of(error, self._once.subscription, raised=True)
         return error if isinstance(error, type(outcome)) else outcome

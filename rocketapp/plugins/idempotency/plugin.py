@@ -9,7 +9,7 @@ from rocketapp.plugins.idempotency.once import Once, OnceBatch
 
 
 class Idempotency:
-    """One per app. Handlers without `idempotent=` have nothing of it."""
+    """The plugin of one app. Handlers without `idempotent=` are not wrapped."""
 
     def __init__(self) -> None:
         self._leased: LeasedStore | None = None

@@ -131,7 +131,7 @@ class SQLiteStore:
         return await answer
 
     def _write(self) -> None:
-        """Have the thread do what waits, all of it in one transaction."""
+        """Have the thread process all waiting requests in one transaction."""
         calls, self._waiting = self._waiting[:_MOST_AT_ONCE], self._waiting[_MOST_AT_ONCE:]
         self._writing = self._in_thread(self._serve, [work for work, _ in calls]) if calls else None
         if self._writing is not None:
@@ -196,7 +196,7 @@ class SQLiteStore:
 
 
 def _work_off(jobs: SimpleQueue[Job | None]) -> None:
-    """The thread of one store."""
+    """The main function of a store's thread."""
     while (job := jobs.get()) is not None:
         answer, call = job
         if answer.set_running_or_notify_cancel():

@@ -1,4 +1,4 @@
-"""What spans say of messages, in the names of OpenTelemetry's semantic conventions, and in our own."""
+"""The attributes of spans: OpenTelemetry's semantic conventions for messaging, and our own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = str | int | Sequence[str]
 
 
 def of_subscription(subscription: Subscription, client_id: str, namespace: str) -> dict[str, Value]:
-    """What all spans of a handler share. The namespace is required, and may be empty."""
+    """The attributes that all spans of a handler share. `namespace` may be empty."""
     found: dict[str, Value] = {
         **names.OF_PROCESS,
         names.DESTINATION: subscription.topic,
@@ -31,7 +31,7 @@ def of_subscription(subscription: Subscription, client_id: str, namespace: str) 
 
 
 def of_message(message: Message, subscription: Subscription) -> dict[str, Value]:
-    """What one received message adds."""
+    """The attributes of one received message."""
     found: dict[str, Value] = {
         names.MESSAGE_ID: message.message_id,
         names.BODY_SIZE: len(message.stored_body),
@@ -47,7 +47,7 @@ def of_message(message: Message, subscription: Subscription) -> dict[str, Value]
 
 
 def of_batch(messages: Sequence[Message]) -> dict[str, Value]:
-    """What several messages of one queue add to the span of their call; there may be none."""
+    """The attributes of several messages of one queue, for the span of their call; there may be none."""
     attempt = max((message.attempt for message in messages), default=1)
     place = _of_place(messages[0]) if messages else {}
     return {names.COUNT: len(messages), ATTEMPT: attempt, **place}
@@ -61,7 +61,10 @@ def _of_place(message: Message) -> dict[str, Value]:
 
 
 def _of_type(message: Message, orderly: bool) -> dict[str, Value]:
-    """Brokers leave what delayed a message in its properties. That of a message that was sent back is the retry's."""
+    """The message type.
+
+    Brokers keep the delay in the properties; for a message that was sent back it is the retry's.
+    """
     properties = message.properties
     if properties.get("TRAN_MSG") == "true":
         return {names.TYPE: "transaction"}
@@ -75,7 +78,7 @@ def _of_type(message: Message, orderly: bool) -> dict[str, Value]:
 
 
 def of_sending(sending: Sending, client_id: str, namespace: str, *, now_ms: int) -> dict[str, Value]:
-    """What is known before messages are sent. The namespace is required, and may be empty."""
+    """The attributes known before messages are sent. `namespace` may be empty."""
     first = sending.messages[0]
     found: dict[str, Value] = {**names.OF_SEND, names.DESTINATION: first.topic, names.NAMESPACE: namespace}
     if client_id:
@@ -106,7 +109,7 @@ def _sent_type(message: Outgoing) -> str:
 
 
 def of_results(results: Sequence[SendResult]) -> Mapping[str, Value]:
-    """What is known of messages when they are stored."""
+    """The attributes known after messages are stored."""
     broker = server_of(broker_of(result.offset_message_id for result in results))
     if len(results) != 1:
         return broker

@@ -37,7 +37,7 @@ class TelemetryConfig:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Which new traces are kept, as OTEL_TRACES_SAMPLER says it."""
+    """Which new traces are kept, as in OTEL_TRACES_SAMPLER."""
 
     share: float
     parent_based: bool
@@ -46,7 +46,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class WantedSignals:
-    """What is exported, and by which exporter: one of EXPORTERS, or GIVEN. An empty one: nothing."""
+    """The exporter for each signal: one of EXPORTERS, or GIVEN; empty: not exported."""
 
     traces: str
     metrics: str
@@ -59,8 +59,9 @@ class WantedSignals:
 def wanted(
     config: TelemetryConfig, environ: Mapping[str, str], *, traces_given: bool = False, metrics_given: bool = False
 ) -> WantedSignals:
-    """`..._given`: the plugin has been given a provider. Raises ConfigError for a variable that asks for what rocketapp
-    does not have.
+    """Which signals to export. `..._given`: the user has given the plugin a provider.
+
+    Raises ConfigError for a variable that asks for something rocketapp does not have.
     """
     is_off = config.enabled is False or environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
 

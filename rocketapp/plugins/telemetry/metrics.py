@@ -1,4 +1,4 @@
-"""The figures of an app as metrics of OpenTelemetry: read when they are collected, never told per message."""
+"""The metrics of an app for OpenTelemetry: read when they are collected, never recorded per message."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ class Glances:
         self._taken = time.monotonic()
 
     def end(self) -> None:
-        """On the loop: the app stops. What it did until now is what it did."""
+        """On the loop: the app stops; keep its last snapshot."""
         with self._lock:
             self._last, self._taken = self._app.snapshot(), math.inf
 
     def now(self) -> AppSnapshot:
-        """A snapshot that is hardly older than a collection. May be called in any thread."""
+        """A recent snapshot, at most about `_FRESH` seconds old. May be called from any thread."""
         with self._lock:
             if time.monotonic() - self._taken > _FRESH:
                 self._last = self._take()
@@ -84,7 +84,7 @@ class Glances:
 
 
 class Instruments:
-    """One observable instrument for each metric, and what they show: an app since its last start."""
+    """One observable instrument for each metric, showing an app since its last start."""
 
     def __init__(self, meter: Meter) -> None:
         self._meter = meter
@@ -94,7 +94,7 @@ class Instruments:
         """The last snapshot, and its metrics by name: one serves all instruments of a collection."""
 
     def show(self, glances: Glances, counts: Counts) -> None:
-        """The app starts: instruments show it from now on."""
+        """The app starts: show it from now on."""
         self._shown = glances, counts
         for metric in (*metrics_of(glances.now()), *messages_by(counts)):
             if metric.name not in self._made:
@@ -115,19 +115,19 @@ class Instruments:
         return [] if metric is None else [Observation(value, labels) for labels, value in metric.samples]
 
     def end(self) -> None:
-        """On the loop: the app stops, and is shown as it was."""
+        """On the loop: the app stops; go on showing its last state."""
         if self._shown is not None:
             self._shown[0].end()
 
 
 def meter_of(provider: MeterProvider, app: str = "") -> Meter:
-    """`app`: its name, which tells it from other apps that share the provider."""
+    """`app`: the app's name, to tell it from other apps that share the provider."""
     attributes = {"rocketapp.app": app} if app else None
     return provider.get_meter(_SCOPE, schema_url=conventions.SCHEMA, attributes=attributes)
 
 
 class Recorded(Histogram):
-    """Tells each duration to an instrument of OpenTelemetry as well."""
+    """A histogram that also records each duration in an OpenTelemetry instrument."""
 
     __slots__ = ("_labels", "_record")
 
@@ -141,7 +141,7 @@ class Recorded(Histogram):
 
 
 def recorded_by(meter: Meter) -> Callable[[CallKey], Histogram]:
-    """What makes the histograms of an app whose meter another one exports."""
+    """A function that makes histograms for an app whose meter is exported by the user's provider."""
     process, send = (
         meter.create_histogram(
             one.name, unit="s", description=one.meaning, explicit_bucket_boundaries_advisory=list(BOUNDS)

@@ -60,7 +60,7 @@ class Telemetry:
 
     @hookimpl
     def app_setup(self, app: Surface) -> None:
-        """What is wanted is known before the handlers are wrapped."""
+        """Decide what to export, before handlers are wrapped."""
         self._config, self._tracing, self._counts = app.options(TelemetryConfig), None, None
         traces_given, metrics_given = self._tracer_provider is not None, self._meter_provider is not None
         asked = wanted(self._config, os.environ, traces_given=traces_given, metrics_given=metrics_given)
@@ -73,7 +73,7 @@ class Telemetry:
             self._counts = self._new_counts(app.name)
 
     def _new_counts(self, app: str) -> Counts:
-        """A provider of the user's is told each duration; our own exporter reads them."""
+        """Histograms that the user's provider records too; our own exporter only reads them."""
         from rocketapp.plugins.telemetry import metrics, providers
 
         provider = self._meter_provider or providers.meter_provider_of_process()
@@ -95,7 +95,7 @@ class Telemetry:
 
     @hookimpl(trylast=True)
     def publish_wrapper(self) -> PublishWrapper | None:
-        """Next to the producer: what other wrappers change is what the span says."""
+        """Innermost, so that spans show what other wrappers have changed."""
         tracing, counts = self._tracing, self._counts
         if tracing is None or counts is None:
             return tracing.publishing if tracing is not None else counts.publishing if counts is not None else None
@@ -103,7 +103,7 @@ class Telemetry:
 
     @hookimpl
     def app_startup(self, app: Surface) -> None:
-        """The exporters begin, and the ids of the clients are known."""
+        """Start the exporters; the client ids are known now."""
         if self._wanted is None:
             return
         from rocketapp.plugins.telemetry import providers
@@ -159,7 +159,10 @@ class Telemetry:
         tracing.begin(provider, gate_of(sampling, Random()), app.snapshot().client_ids, namespace)
 
     def _is_installed(self, asked: WantedSignals) -> bool:
-        """Whether the extra is. What the settings ask for must be; a variable may be meant for other programs."""
+        """Whether the extra is installed.
+
+        Required if the settings ask for it; a variable may be meant for other programs.
+        """
         by_otlp = "otlp" in (asked.traces, asked.metrics)
         missing = [name for name in (_SDK, _OTLP) if (name is _SDK or by_otlp) and not _is_there(name)]
         if not missing:
@@ -172,7 +175,7 @@ class Telemetry:
 
 
 def _around(outer: Wrapper, inner: Wrapper) -> Wrapper:
-    """Both have both halves."""
+    """One wrapper around another, for sync and async handlers."""
 
     def half(name: str) -> Callable[[Any], Any]:
         around, within = getattr(outer, name), getattr(inner, name)

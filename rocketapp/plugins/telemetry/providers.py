@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK, set up for one app: what is exported, where to, and how it ends."""
+"""Sets up OpenTelemetry's SDK for one app: exporters, sampling and shutdown."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from rocketapp.plugins.telemetry.tracing import KEPT
 
 
 class AppTracerProvider(TracerProvider):
-    """The provider of an app: told from one that the user has set up."""
+    """A tracer provider made for an app, to distinguish it from one that the user has set up."""
 
 
 class ChosenFirst(Sampler):
-    """Keeps a trace that was chosen before its first span was made; asks another sampler for all others."""
+    """Keeps traces that were chosen before their first span; asks another sampler about all others."""
 
     def __init__(self, others: Sampler) -> None:
         self._others = others
@@ -55,26 +55,26 @@ def sampler_of(sampling: Sampling) -> Sampler:
 
 
 def tracer_provider_of_process() -> trace.TracerProvider | None:
-    """The one that the process has set up by itself; None when it has none, or an app's."""
+    """The global tracer provider if the process has set one up; None for none or an app's own."""
     provider = trace.get_tracer_provider()
     return None if isinstance(provider, trace.ProxyTracerProvider | AppTracerProvider) else provider
 
 
 def meter_provider_of_process() -> metrics.MeterProvider | None:
-    """The one that the process has set up by itself; None when it has none."""
+    """The global meter provider if the process has set one up; otherwise None."""
     provider = metrics.get_meter_provider()
     # OpenTelemetry has no public name for the one that waits until another is set.
     return None if type(provider).__name__ == "_ProxyMeterProvider" else provider
 
 
 def known_sampling(provider: trace.TracerProvider) -> Sampling | None:
-    """As far as it may be decided before a span is made: the producer's decision."""
+    """The sampling, if it can be decided before a span is made: the producer's decision."""
     is_parent_based = isinstance(getattr(provider, "sampler", None), ParentBased)
     return Sampling(1.0, True) if is_parent_based else None
 
 
 def resource_of(name: str, version: str) -> Resource:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win. Each process is an instance of its own."""
+    """The resource of this process. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence."""
     own = {"service.name": name, "service.version": version, "service.instance.id": str(uuid.uuid4())}
     of_app = Resource.create({key: value for key, value in own.items() if value})
     return of_app.merge(OTELResourceDetector().detect())
@@ -83,7 +83,7 @@ def resource_of(name: str, version: str) -> Resource:
 def new_tracer_provider(
     exporter: str, config: TelemetryConfig, sampling: Sampling, resource: Resource
 ) -> TracerProvider:
-    """Also the process's, when that has none: spans that handlers make by themselves belong to the same traces."""
+    """A tracer provider; also made global if there is none, so that spans made by handlers join the same traces."""
     provider = AppTracerProvider(sampler=sampler_of(sampling), resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(_span_exporter(exporter, config.endpoint)))
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):

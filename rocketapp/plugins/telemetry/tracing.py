@@ -27,7 +27,7 @@ from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanK
 
 from rocketapp import DeadLetter, Message, Pause, Retry, SendResult, Skip
 from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, conventions, events, outcome_of
-from rocketapp.plugins import handling
+from rocketapp.plugins import current_message
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.config import Sampling
 from rocketapp.plugins.trace_context import TRACE_PARENT, carrier_of, is_sampled
@@ -40,7 +40,10 @@ Gate = Callable[[bytes], bool]
 
 
 def gate_of(sampling: Sampling | None, random: Random) -> Gate:
-    """None is a sampling that is not known: OpenTelemetry's sampler is always asked, as for one without parents."""
+    """A function that decides before the span whether to trace.
+
+    `sampling` None: unknown, so the sampler is always asked.
+    """
     if sampling is None or not sampling.parent_based:
         return lambda _raw: True
     share, chance = sampling.share, random.random
@@ -66,7 +69,7 @@ _WORDS: dict[type, str] = {
 
 
 class FailedSpans:
-    """Of this process: a message that is sent back may come to another one. Called from any thread."""
+    """The spans of failed attempts in this process; a message that is sent back may go elsewhere. Thread-safe."""
 
     def __init__(self) -> None:
         self._spans: OrderedDict[tuple[str, str], SpanContext] = OrderedDict()
@@ -80,7 +83,7 @@ class FailedSpans:
                 self._spans.popitem(last=False)
 
     def find(self, group: str, message_id: str) -> SpanContext | None:
-        """The last failed attempt; None when it was not here, or is not kept."""
+        """The span of the last failed attempt; None when it was not here, or is forgotten."""
         return self._spans.get((group, message_id))
 
     def take(self, group: str, message_id: str) -> SpanContext | None:
@@ -106,7 +109,7 @@ class Attempt:
         trace_id = format(span.get_span_context().trace_id, "032x") if kept else ""
         handed = messages[0] if is_single else messages
         current = (subscription, handed, trace_id, tracing.in_logs)
-        self._current: Token[handling.Handling | None] = handling.CURRENT.set(current)
+        self._current: Token[current_message.Handling | None] = current_message.CURRENT.set(current)
         self._token: Token[Context] = contexts.attach(context)
 
     @property
@@ -123,7 +126,7 @@ class Attempt:
     def leave(self, result: Any, error: BaseException | None) -> None:
         """The handler has returned or raised."""
         contexts.detach(self._token)
-        handling.CURRENT.reset(self._current)
+        current_message.CURRENT.reset(self._current)
         outcome = self._judged(result, error)
         self._span.set_attribute(names.OUTCOME, _WORDS[type(outcome)])
         if outcome is not None and not isinstance(outcome, Skip | Park):
@@ -185,18 +188,18 @@ class Tracing:
         if subscription.orderly or subscription.order_by is not None or subscription.every is not None:
             self._in_place.add((subscription.group, subscription.topic, subscription.handler_name))
         if subscription.every is not None:
-            return handling.around(
+            return current_message.around(
                 lambda pulled: (self._begin_poll(subscription, pulled), pulled),
                 lambda began, result, error: self._end_poll(subscription, *began, result, error),
                 polled=True,
             )
         if subscription.batch is not None:
-            return handling.around(partial(self._begin_batch, subscription), Attempt.leave)
+            return current_message.around(partial(self._begin_batch, subscription), Attempt.leave)
         attach, detach = contexts.attach, contexts.detach
-        enter, leave, no_span = handling.CURRENT.set, handling.CURRENT.reset, self._no_span
+        enter, leave, no_span = current_message.CURRENT.set, current_message.CURRENT.reset, self._no_span
         in_logs = self.in_logs
 
-        def begin(message: Message) -> Attempt | tuple[Token[Context], Token[handling.Handling | None]]:
+        def begin(message: Message) -> Attempt | tuple[Token[Context], Token[current_message.Handling | None]]:
             raw = message.raw_properties
             if self._gate(raw):
                 return self._begin_one(message, subscription)
@@ -204,7 +207,7 @@ class Tracing:
             return token, enter((subscription, message, "", in_logs))
 
         def end(
-            began: Attempt | tuple[Token[Context], Token[handling.Handling | None]],
+            began: Attempt | tuple[Token[Context], Token[current_message.Handling | None]],
             result: Any,
             error: BaseException | None,
         ) -> None:
@@ -214,7 +217,7 @@ class Tracing:
             else:
                 began.leave(result, error)
 
-        return handling.around(begin, end)
+        return current_message.around(begin, end)
 
     def _begin_poll(self, subscription: Subscription, pulled: Any) -> Attempt:
         """`pulled`: what the call has pulled so far. It is kept like a message that no trace has."""
@@ -369,7 +372,7 @@ class Tracing:
         """The trace of the message in flight goes on, and stays one that is not kept."""
         carrier: dict[str, str] = {}
         propagate.inject(carrier)
-        current = handling.CURRENT.get()
+        current = current_message.CURRENT.get()
         handed = current[1] if current is not None else None
         if isinstance(handed, Message) and is_sampled(handed.raw_properties) is not None:
             known = carrier_of(handed.properties)

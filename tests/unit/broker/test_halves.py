@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketapp.broker.halves import LONGEST_OPEN_MS, HalfMessages
+from rocketapp.broker.half_messages import LONGEST_OPEN_MS, HalfMessages
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.broker.store.store import MessageStore
 from rocketapp.errors import StoreError

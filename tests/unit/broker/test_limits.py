@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rocketapp.broker import halves as halves_module
+from rocketapp.broker import half_messages as halves_module
 from rocketapp.broker import locks as locks_module
 from rocketapp.broker import long_poll
 from rocketapp.broker import request_dispatch as dispatch_module

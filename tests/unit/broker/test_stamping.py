@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketapp.broker.stamping import Stamp, value_of
+from rocketapp.broker.added_properties import Stamp, value_of
 from rocketapp.broker.steady_clock import SteadyClock
 from rocketapp.errors import BrokerError
 from rocketapp.wire import properties

@@ -6,7 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from rocketapp.broker.halves import MOST_CHECKS
+from rocketapp.broker.half_messages import MOST_CHECKS
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.message_id import parse_offset_id
 from rocketapp.wire.record import decode_records

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rocketapp.broker.facts import BrokerFacts, QueueState
+from rocketapp.broker.broker_state import BrokerFacts, QueueState
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.replication import encode_report
 from tests.peers.bare import Bare

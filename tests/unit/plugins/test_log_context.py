@@ -12,7 +12,7 @@ import pytest
 from rocketapp import Message, RocketApp
 from rocketapp.hooks.manager import Plugins
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.plugins import handling
+from rocketapp.plugins import current_message
 from rocketapp.plugins.log_context import LogContext, MessageFilter
 from rocketapp.plugins.log_format import make_formatter
 from rocketapp.wire.layout import Record, encode_record
@@ -52,7 +52,7 @@ def facts(written: io.StringIO) -> list[dict[str, Any]]:
 def wrapped(app: RocketApp) -> Callable[[Any], Any]:
     """The only handler behind the wrapper."""
     subscription = bound(app).subscription
-    wrapper = handling.wrapper(subscription)
+    wrapper = current_message.wrapper(subscription)
     build = wrapper.for_async if subscription.is_async else wrapper.for_sync
     assert build is not None
     return build(call_of(app))

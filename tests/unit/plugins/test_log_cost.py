@@ -15,7 +15,7 @@ from typing import TextIO
 import pytest
 
 from rocketapp import Message, RocketApp
-from rocketapp.plugins import handling
+from rocketapp.plugins import current_message
 from rocketapp.plugins.log_context import MessageFilter
 from rocketapp.plugins.log_format import make_formatter
 from tests.unit.app.given import bound
@@ -40,14 +40,14 @@ def logger_of(name: str, handler: logging.Handler, formatter: logging.Formatter)
 
 
 def seconds_of(
-    logger: logging.Logger | logging.LoggerAdapter[logging.Logger], in_handler: handling.Handling | None
+    logger: logging.Logger | logging.LoggerAdapter[logging.Logger], in_handler: current_message.Handling | None
 ) -> float:
-    token = handling.CURRENT.set(in_handler)
+    token = current_message.CURRENT.set(in_handler)
     began = thread_time()
     for number in range(LINES):
         logger.info("order %s of %s settled", number, "a customer")
     ended = thread_time()
-    handling.CURRENT.reset(token)
+    current_message.CURRENT.reset(token)
     return ended - began
 
 

@@ -1,7 +1,7 @@
-"""What a broker knows of itself, as plain values, for whoever shows it.
+"""The state of a broker as plain values, for pages and metrics.
 
-Rule: it is asked on the broker's loop, and changes nothing. What grows with the store is an iterator of which each step
-looks at one queue or one message, so that whoever asks lets others have their turn between two steps.
+Rule: read on the broker's loop, and changes nothing. What grows with the store is an iterator whose steps look at one
+queue or one message, so that the caller lets others run between two steps.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rocketapp.wire.requests.replication import SlaveStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerState:
-    """The broker as a whole."""
+    """The state of the broker as a whole."""
 
     cluster: str
     name: str
@@ -63,7 +63,7 @@ class BrokerState:
 
 
 class QueueState(NamedTuple):
-    """The offsets that one queue holds."""
+    """The offsets of one queue."""
 
     queue_id: int
     first_offset: int
@@ -73,7 +73,7 @@ class QueueState(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a group is in one queue."""
+    """The progress of a group in one queue."""
 
     topic: str
     queue_id: int
@@ -94,7 +94,7 @@ class MemberState(NamedTuple):
 
 
 class WaitingMessage(NamedTuple):
-    """A message that no consumer sees yet: it is delayed, or its transaction is open."""
+    """A message that no consumer sees yet: delayed, or in an open transaction."""
 
     at_ms: int
     """When a delayed one is due; when one of a transaction was stored. In milliseconds since 1970."""
@@ -112,7 +112,7 @@ class BrokerFacts:
     """Reads the tables and the store of one broker."""
 
     def __init__(self, core: Core, started: float, master: Master | None, scrub: Scrub) -> None:
-        """`started`: when the broker did, as `core.monotonic` tells it. `master`: who knows its slaves."""
+        """`started`: the start time by `core.monotonic`. `master`: knows the slaves."""
         self._core, self._started, self._master, self._scrub = core, started, master, scrub
 
     def __repr__(self) -> str:
@@ -150,7 +150,7 @@ class BrokerFacts:
         return sorted(self._core.topics.by_name)
 
     def queues(self, topic: str) -> Iterator[QueueState]:
-        """Those of a topic; none when there is no such topic."""
+        """The queues of a topic; none for an unknown topic."""
         store, config = self._core.store, self._core.topics.get(topic)
         for queue_id in range(max(config.read_queues, config.write_queues) if config is not None else 0):
             first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
@@ -158,7 +158,7 @@ class BrokerFacts:
             yield QueueState(queue_id, first, end, last_ms or 0)
 
     def groups(self) -> dict[str, set[str]]:
-        """Every group with the topics that it subscribes, or has committed an offset in."""
+        """Every group with the topics it subscribes or has committed offsets of."""
         found = {config.name: set[str]() for config in self._core.groups}
         for group, topics in self._core.offsets.topics_by_group().items():
             found.setdefault(group, set()).update(topics)
@@ -167,7 +167,7 @@ class BrokerFacts:
         return found
 
     def progress(self, group: str, topic: str) -> Iterator[Progress]:
-        """Queue by queue. What a group has not committed in counts from the queue's first offset."""
+        """Progress queue by queue. Without a commit, lag counts from the queue's first offset."""
         core, config = self._core, self._core.topics.get(topic)
         for queue_id in range(config.read_queues if config is not None else 0):
             end = core.store.max_offset(topic, queue_id)
@@ -176,7 +176,7 @@ class BrokerFacts:
             yield Progress(topic, queue_id, committed, end, lag)
 
     def members(self, group: str) -> list[MemberState]:
-        """None of them where nobody consumes in this group."""
+        """The members of a group."""
         members, now = self._core.consumers.members(group).values(), self._core.monotonic()
         return [MemberState(one.client_id, one.address, one.language, now - one.heard) for one in members]
 
@@ -190,7 +190,7 @@ class BrokerFacts:
         return self._core.store.record_at(position)
 
     def delayed(self, most: int) -> Iterator[WaitingMessage]:
-        """Those that wait, the next one first."""
+        """The next delayed messages, at most `most`."""
         timed = (_waiting(record, due_ms) for due_ms, record in self._core.timers.waiting(most))
         return islice(heapq.merge(timed, *(self._of_level(level) for level in _LEVELS)), most)
 
@@ -202,7 +202,7 @@ class BrokerFacts:
                 yield _waiting(_restored(store.record_at(entry[0])), entry[2])
 
     def open_transactions(self, most: int) -> Iterator[WaitingMessage]:
-        """The oldest half messages that have not ended, at most so many."""
+        """The oldest open half messages, at most `most`."""
         store = self._core.store
         for half in self._core.halves.oldest(most):
             entry = store.entry(HALF_TOPIC, 0, half.offset)

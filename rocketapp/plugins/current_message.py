@@ -1,6 +1,6 @@
-"""Which message the code that runs now belongs to: one context variable, set around a handler only when asked for.
+"""The message that the running code handles: a context variable, set around handlers only when asked for.
 
-It follows the handler into the tasks that it starts, and lives in the thread of a sync one.
+Tasks that a handler starts inherit it; for a sync handler it is set in its thread.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ CURRENT: ContextVar[Handling | None] = ContextVar("rocketapp.handling", default=
 def around(
     enter: Callable[[Any], T], leave: Callable[[T, Any, BaseException | None], object], *, polled: bool = False
 ) -> Wrapper:
-    """Calls `enter` with what a handler is called with, and at its end `leave` with what `enter` has returned.
+    """A wrapper that calls `enter` with the handler's item before a call, and `leave` after it.
 
-    `leave` also gets what the handler returned, and what it raised. A polled call is entered with its list, which grows
-    as it runs.
+    `leave` gets what `enter` returned, what the handler returned, and what it raised. A polled call is entered with its
+    list, which grows while it runs.
     """
 
     def for_sync(call: SyncCall) -> SyncCall:
@@ -70,9 +70,9 @@ def wrapper(subscription: Subscription) -> Wrapper:
 
 
 def fields_of(handling: Handling) -> dict[str, Any]:
-    """The facts of a log line: topic, group, handler, message_id and attempt; trace_id when the message has one.
+    """The fields of a log line: topic, group, handler, message_id and attempt; trace_id when the message has one.
 
-    Of a batch: the id of its first message, the highest attempt, and how many `messages` it has.
+    For a batch: the id of the first message, the highest attempt, and the number of `messages`.
     """
     subscription, handed, began, _ = handling
     fields: dict[str, Any] = {

@@ -51,12 +51,15 @@ class OpenHalf:
 
 
 class HalfMessages:
-    """The half messages of one store. The owner of the timer asks `due` and tells producers."""
+    """The half messages of one store. The owner of the timer calls `due` and asks the producers."""
 
     def __init__(
         self, store: MessageStore, observe: Observe, *, timeout: float, progress: tuple[int, int] = (0, 0)
     ) -> None:
-        """timeout: seconds after which the producer of a half message is asked. progress: that of the last run."""
+        """timeout: seconds after which a producer is asked about its half message.
+
+        progress: as saved by the last run.
+        """
         self._store, self._observe, self._timeout = store, observe, timeout
         self._ended: set[int] = set()
         """Half messages that a run before this one has ended, while a start reads."""
@@ -79,11 +82,11 @@ class HalfMessages:
         return len(self._open)
 
     def first_position(self) -> int | None:
-        """Where the log has the first one that is open; None when none is."""
+        """The position in the log of the first open half message; None without any."""
         return next((one.physical for one in self._open.values()), None)
 
     def oldest(self, most: int) -> list[OpenHalf]:
-        """Those that are open, the oldest first."""
+        """The open half messages, oldest first."""
         return list(islice(self._open.values(), most))
 
     def progress(self) -> tuple[int, int]:
@@ -93,19 +96,22 @@ class HalfMessages:
         return before(position, HALF_TOPIC, 0, _ALL), before(position, OP_TOPIC, 0, _ALL)
 
     def forget_below(self, offset: int) -> None:
-        """The master has finished with those before this offset."""
+        """A slave: the master has finished with half messages before this offset."""
         for half in [half for half in self._open if half < offset]:
             del self._open[half]
 
     def half(self, record: Record, unique_key: str) -> Record:
-        """What is stored until the end. Its transaction id is its unique key. BrokerError: too many are open."""
+        """The half message to store.
+
+        Its transaction id is its unique key. Raises BrokerError when too many are open.
+        """
         if len(self._open) >= MOST_OPEN:
             raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{MOST_OPEN} transactions are open already")
         half = held_back(record, HALF_TOPIC, 0, {names.TRANSACTION_ID: unique_key})
         return half._replace(sys_flag=record.sys_flag & ~TRANSACTION_MASK)
 
     def end(self, request: EndTransaction) -> None:
-        """Commit or roll back. Raises BrokerError for another decision, and for what is not an open half message."""
+        """Commit or roll back. Raises BrokerError for any other decision, and unless the half message is open."""
         half = self._open.get(request.half_offset)
         if half is None or half.physical != request.physical_offset:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
@@ -145,11 +151,11 @@ class HalfMessages:
                 yield half, record
 
     def _real(self, half: OpenHalf) -> Record | None:
-        """The message as its consumers get it; None when the log does not have it any more."""
+        """The message that consumers get; None when the log has lost it."""
         return read_held_back(self._store, HALF_TOPIC, 0, half.offset, self._observe)
 
     def _close(self, half: OpenHalf, last: Record | None) -> None:
-        """Store the end of a half message, behind the message itself if it goes anywhere."""
+        """Store the end of a half message, after the message itself if it is delivered."""
         tag = names.encode({names.TAGS: _ENDED_TAG})
         # Without the comma that RocketMQ 5 writes, and can do without: 4.x reads the text as one number.
         end = Record(topic=OP_TOPIC, body=b"%d" % half.offset, raw_properties=tag)
@@ -158,14 +164,14 @@ class HalfMessages:
     # Following the two queues.
 
     def _take(self, stored: Stored) -> None:
-        """A half message: it is open."""
+        """A half message was stored: it is open."""
         offset, found = stored.queue_offset, names.decode(stored.raw_properties)
         unique_key = found.get(names.UNIQ_KEY) or found.get(names.TRANSACTION_ID, "")
         group = found.get(names.PGROUP, "")
         self._open[offset] = OpenHalf(offset, stored.physical, group, unique_key, stored.stored_ms)
 
     def _take_end(self, stored: Stored) -> None:
-        """These half messages were committed or rolled back."""
+        """An end was stored: these half messages are committed or rolled back."""
         for each in stored.body.split(b","):
             if each.strip().isdigit() and self._open.pop(int(each), None) is None:
                 self._ended.add(int(each))
