@@ -58,7 +58,7 @@ class PluginError(RocketAppError):
 
 
 class AllocationError(RocketAppError):
-    """An allocation strategy cannot say which queues are whose: the member keeps those that it has."""
+    """An allocation strategy cannot decide: the member keeps the queues that it has."""
 
     def __init__(self, strategy: str, problem: str) -> None:
         super().__init__(strategy, problem)
@@ -114,7 +114,7 @@ class RequestTimeoutError(TransportError):
 
 
 class OvertakenError(RocketAppError):
-    """Another member has begun with a queue: an offset that we wrote later was not stored."""
+    """Another member has begun a session of a queue: our later offset was not stored."""
 
     def __init__(self, queue: str, epoch: int) -> None:
         super().__init__(queue, epoch)
@@ -140,7 +140,7 @@ class BrokerError(RocketAppError):
 
 
 class KeysRefused(BrokerError):  # noqa: N818 - a refusal, beside those of messages
-    """A server does not know our access keys, or takes our signature for wrong. What was asked was not done."""
+    """A server does not know our access keys, or rejects our signature. Nothing was done."""
 
     def __str__(self) -> str:
         return f"{super().__str__().rstrip('.')}: check client.access_key and client.secret_key"
@@ -245,12 +245,12 @@ def safe_text(value: object) -> str:
 
 
 def named_message(message_id: str, keys: Sequence[str]) -> str:
-    """How a line names one message: `7F000001... (key 17)`."""
+    """A message as a line names it: `7F000001... (key 17)`."""
     return f"{message_id} ({'key' if len(keys) == 1 else 'keys'} {', '.join(keys)})" if keys else message_id
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """`: did you mean 'x'?`, for the end of an error's line; `otherwise` when none of them is near."""
+    """`: did you mean 'x'?` for the end of an error line; `otherwise` when no known name is near."""
     from difflib import get_close_matches
 
     names = list(known)

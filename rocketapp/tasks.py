@@ -33,7 +33,7 @@ class Tasks:
         return len(self._running)
 
     def running(self) -> list[asyncio.Task[Any]]:
-        """Those that have not ended, in the order of their start."""
+        """The tasks that have not ended, in the order of their start."""
         return list(self._running)
 
     def start(self, coroutine: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
@@ -77,7 +77,7 @@ class Tasks:
 
 @contextlib.asynccontextmanager
 async def scope(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asyncio.Task[Any]]]:
-    """Run the coroutines during a block. At its end those that still run are cancelled, and all are awaited.
+    """Run coroutines during a block. At its end those that still run are cancelled, and all are awaited.
 
     Their results and exceptions belong to the block: what it does not ask for is dropped.
     """
@@ -92,7 +92,7 @@ async def scope(*coroutines: Coroutine[Any, Any, Any]) -> AsyncIterator[list[asy
 
 
 async def is_set_by(event: asyncio.Event, at: float | None) -> bool:
-    """Wait until the event is set, True, or until the loop's time is `at`, False. None: for as long as it takes."""
+    """Wait for the event until the loop's time is `at` (None: without limit). Returns whether it was set."""
     try:
         async with asyncio.timeout_at(at):
             await event.wait()
@@ -102,7 +102,7 @@ async def is_set_by(event: asyncio.Event, at: float | None) -> bool:
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    """Look again and again until it is so: after a millisecond first, later 20 times a second."""
+    """Wait until `is_so` returns True: polled after a millisecond first, later 20 times a second."""
     wait = _FIRST_LOOK
     while not is_so():
         await asyncio.sleep(wait)

@@ -1,6 +1,6 @@
-"""Topics and handlers of an app as a drawing: what is received on the left, handlers, and what is sent on the right.
+"""Draws an app as SVG: received topics on the left, handlers in the middle, topics that are sent to on the right.
 
-SVG inside the page. It is laid out here, so it needs no script. Each box is a link to where the page tells about it.
+The layout is computed here, so it needs no script. Each box links to its section of the page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Box:
 
 
 def diagram(channels: Mapping[str, Any], operations: Mapping[str, Any]) -> str:
-    """The drawing as SVG; empty without operations. `channels` and `operations` as a document has them."""
+    """The drawing as SVG; empty without operations. `channels` and `operations`: as in the document."""
     middle: dict[str, _Box] = {}
     sides: dict[str, dict[str, _Box]] = {"receive": {}, "send": {}}
     for key, one in operations.items():
@@ -59,7 +59,7 @@ def diagram(channels: Mapping[str, Any], operations: Mapping[str, Any]) -> str:
 
 
 def name_of(channel: Mapping[str, Any]) -> str:
-    """Its topic; replies go through none."""
+    """The topic of a channel; replies have none."""
     return str(channel["address"] or channel["title"])
 
 
@@ -74,7 +74,7 @@ def _text(channel: Mapping[str, Any]) -> str:
 
 
 def _place(columns: Sequence[Sequence[_Box]]) -> None:
-    """Handlers one below the other; a topic beside the middle of its handlers, and below the topic before it."""
+    """Handlers below each other; a topic beside the middle of its handlers, below the topic before it."""
     for index, handler in enumerate(columns[1]):
         handler.y = index * STEP
     for topics in (columns[0], columns[2]):

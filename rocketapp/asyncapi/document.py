@@ -79,7 +79,7 @@ def document_of(app: TwoPhases, settings: Settings) -> Described:
 
 
 class _Channels:
-    """Every topic that is received from or sent to, with its messages."""
+    """All topics that are received from or sent to, with their messages."""
 
     def __init__(self, declared: Declared, some: Sequence[TopicOperation]) -> None:
         names, topics = Names(), sorted({one.topic for one in some})
@@ -144,24 +144,24 @@ def _operations(
 
 
 def _place(channels: _Channels, one: TopicOperation) -> Described:
-    """Where it is, and which messages of the channel it has."""
+    """The channel of an operation, and its messages there."""
     channel = f"#/channels/{channels.ids[one.topic]}"
     messages = [{"$ref": f"{channel}/messages/{each.name}"} for each in channels.messages[one.topic].of(one.contents)]
     return {"channel": {"$ref": channel}, "messages": messages}
 
 
 def _address(topic: TopicAt) -> Described:
-    """What of a channel stands first: a client that asks has an address of its own."""
+    """The first fields of a channel: a client that waits for a reply has an address of its own."""
     return {"address": None, "title": f"Replies to {topic.topic}"} if topic.is_of_replies else {"address": topic.topic}
 
 
 def function_name(handler: str) -> str:
-    """The name of a function alone: `settle` of `shop.orders:Orders.settle`."""
+    """The last part of a handler's name: `settle` of `shop.orders:Orders.settle`."""
     return handler.rpartition(":")[2].rpartition(".")[2].strip("<>")
 
 
 def _received(one: TopicOperation, subscription: Subscription, *, suspend: float) -> Described:
-    """Everything but the channel and its messages. `suspend` is consumer.suspend."""
+    """An operation that receives, without channel and messages. `suspend` is consumer.suspend."""
     return {
         "action": "receive",
         "title": function_name(one.handler),
@@ -172,7 +172,7 @@ def _received(one: TopicOperation, subscription: Subscription, *, suspend: float
 
 
 def _sent(one: TopicOperation, title: str) -> Described:
-    """The same for what is published. `title`: of its message."""
+    """An operation that sends, without channel and messages. `title`: of its message."""
     if not one.handler:
         return {"action": "send", "title": title, "summary": "Published by a publisher of the app."}
     binding: Described = {"handler": one.handler}
@@ -186,14 +186,14 @@ def _sent(one: TopicOperation, title: str) -> Described:
 
 
 def _said(doc: str) -> Described:
-    """The first paragraph is the summary, all of a longer text the description."""
+    """A docstring as summary (the first paragraph) and description (all of a longer text)."""
     first, _, rest = doc.partition("\n\n")
     found = {"summary": " ".join(first.split())} if first else {}
     return {**found, "description": doc} if rest else found
 
 
 def _subscribed(one: Subscription, suspend: float) -> Described:
-    """What was not asked for is left out; seconds are numbers."""
+    """The subscription, without what was not asked for; times in seconds."""
     found: Described = {
         "group": one.group,
         "broadcast": one.broadcast or None,
@@ -216,7 +216,7 @@ def _subscribed(one: Subscription, suspend: float) -> Described:
 
 
 def _gives_up(one: Subscription) -> bool:
-    """Messages that fail too often become dead letters: they are neither dropped nor tried for ever."""
+    """Whether messages that fail too often become dead letters: not dropped, and not retried without end."""
     return kind_of(one).by_message and not one.broadcast and one.retries >= 0
 
 
@@ -233,7 +233,7 @@ def _retry(one: Subscription, suspend: float) -> Described:
 
 
 def _servers(declared: Declared, settings: Settings, used: set[str]) -> dict[str, dict[str, Described]]:
-    """The name servers of each cluster that is used, by the cluster's name."""
+    """The name servers of each cluster in use, by the cluster's name."""
     names, found = Names(), {}
     for cluster in sorted(used | {""} if not declared.clusters else used):
         text = declared.clusters[cluster] if cluster else settings.client.name_server
@@ -246,7 +246,7 @@ def _servers(declared: Declared, settings: Settings, used: set[str]) -> dict[str
 
 
 def _addresses(text: str) -> list[Described]:
-    """The name servers, or where their addresses are read."""
+    """The name servers, or the URL of their address server."""
     url = address_server(text)
     if url is not None:
         says = "Address server: it names the name servers."
@@ -255,7 +255,7 @@ def _addresses(text: str) -> list[Described]:
 
 
 def _topic_text(topic: TopicAt, groups: Sequence[str]) -> str:
-    """What a channel is, in one line."""
+    """The description of a channel, in one line."""
     where = f" on cluster `{topic.cluster}`" if topic.cluster else ""
     if topic.is_of_replies:
         return f"Answers to requests of topic `{topic.topic}`{where}: each goes to the client that asked."
@@ -282,5 +282,5 @@ def _order(one: TopicOperation) -> tuple[Any, ...]:
 
 
 def encoded(document: Mapping[str, Any]) -> str:
-    """The text of a file."""
+    """The document as the text of a file."""
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -1,7 +1,7 @@
-"""What an app receives and sends, as far as it was declared, and the messages of each channel.
+"""The declared operations of an app, and the messages of each channel.
 
-Handlers, `publishes`, transactions and publishers of one type are declared. What a handler publishes by a `Publisher`
-or by `app.publish` is code, and is not known before it runs.
+Handlers, `publishes`, transactions and publishers of one type are declared. What a handler publishes through a
+`Publisher` or `app.publish` is code, and unknown before it runs.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def identifier(text: str) -> str:
 
 
 class Names:
-    """Gives each name once; the second time it gets a number."""
+    """Makes names unique: the second use of a name gets a number."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def take(self, text: str) -> str:
-        """The identifier of a text, unlike all before it."""
+        """A new identifier for this text."""
         wanted = name = identifier(text)
         number = 1
         while name in self._taken:
@@ -51,7 +51,7 @@ class Names:
 
 
 class TopicAt(NamedTuple):
-    """A topic of one cluster; the cluster's name is empty for the unnamed one."""
+    """A topic on a cluster; the name of the unnamed cluster is empty."""
 
     cluster: str
     topic: str
@@ -59,7 +59,7 @@ class TopicAt(NamedTuple):
     """What answers requests of this topic goes to those that asked, and through no topic that has a name here."""
 
     def text(self) -> str:
-        """Its name, and of which cluster."""
+        """The topic's name, and its cluster if named."""
         return ".".join(filter(None, ("reply" if self.is_of_replies else "", self.cluster, self.topic)))
 
 
@@ -80,7 +80,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOperation:
-    """What one handler receives, or what is published to one topic: by a handler, a transaction or a publisher."""
+    """What one handler receives, or what a handler, a transaction or a publisher sends to one topic."""
 
     topic: TopicAt
     contents: tuple[Content, ...]
@@ -97,7 +97,7 @@ class TopicOperation:
 
 
 def receiving(declaration: Declaration) -> TopicOperation:
-    """What one handler takes."""
+    """The operation of one handler."""
     one, function = declaration.subscription, declaration.function
     payloads = [each.type for each in declaration.arguments or () if each.kind is Kind.PAYLOAD]
     kind = payloads[0] if payloads else declaration.kind
@@ -112,7 +112,7 @@ def receiving(declaration: Declaration) -> TopicOperation:
 
 
 def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[TopicOperation]:
-    """What handlers return for publication, and what transactions and the publishers of the app publish."""
+    """The operations of `publishes`, transactions and publishers."""
     for declaration in declarations:
         publication = declaration.publication
         if publication is not None:
@@ -132,7 +132,7 @@ def sendings(declared: Declared, declarations: list[Declaration]) -> Iterator[To
 
 
 def doc_of(function: Callable[..., Any]) -> str:
-    """Its docstring, of a callable object that of its class; empty for a function without one."""
+    """The docstring of a function, or of a callable object's class; empty without one."""
     plain = plain_function(function)
     doc = getattr(plain, "__doc__", None)
     if not doc and getattr(plain, "__name__", "") == "__call__":
@@ -141,7 +141,7 @@ def doc_of(function: Callable[..., Any]) -> str:
 
 
 def _contents(kind: Any) -> Iterator[Content]:
-    """One for each type that the messages may have."""
+    """One content for each type that the messages may have."""
     choice = None if kind is None else choice_in(kind)
     if choice is None:
         yield Content(kind=without_metadata(kind))
@@ -160,7 +160,7 @@ def _may_come(content: Content, tags: frozenset[str]) -> bool:
 
 
 def _with_tags(content: Content, tags: frozenset[str]) -> Content:
-    """What of it comes to a handler of these tags."""
+    """The part of a content that reaches a handler with these tags."""
     wanted = tags & content.tags if tags and content.tags else tags or content.tags
     return replace(content, tags=wanted)
 
@@ -189,27 +189,27 @@ def _returned(declaration: Declaration, publication: Publication) -> TopicOperat
 
 
 def _returned_type(function: Callable[..., Any]) -> Any:
-    """The annotation of what it returns, without None and outcomes; None when it says nothing of a body."""
+    """The return annotation without None and outcomes; None when it describes no body."""
     known = [one for one in _bodies(function) if one not in (Any, object)]
     return typing.Union[tuple(known)] if known else None  # noqa: UP007 - its parts are known at run time
 
 
 def _bodies(function: Callable[..., Any]) -> list[Any]:
-    """The types of what it returns, but None and outcomes, which are no bodies."""
+    """The types that it returns, without None and outcomes."""
     annotation = _annotation(function, "return")
     is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
     return [one for one in (typing.get_args(annotation) if is_union else (annotation,)) if not _is_no_body(one)]
 
 
 def _payload_type(function: Callable[..., Any]) -> Any:
-    """The annotation of its one argument; None when it says nothing of a body."""
+    """The annotation of its only argument; None when it describes no body."""
     first = next(iter(inspect.signature(plain_function(function)).parameters), "")
     annotation = _annotation(function, first)
     return None if annotation in (Any, object) else annotation
 
 
 def _annotation(function: Callable[..., Any], name: str) -> Any:
-    """That of an argument or of `return`; Any for one that is not there, or not known at run time."""
+    """The annotation of an argument or of `return`; Any if it is missing or unknown at run time."""
     plain = plain_function(function)
     annotation = getattr(plain, "__annotations__", {}).get(name, Any)
     if isinstance(annotation, str):
@@ -230,7 +230,7 @@ UNKNOWN = "Message"
 
 
 class MessageObject:
-    """Messages of one channel with bodies of one type. `name` is given when all of the channel are known."""
+    """Messages of one channel with bodies of one type. `name` is set when all messages of the channel are known."""
 
     def __init__(self, content: Content, payloads: Payloads) -> None:
         kind = content.kind
@@ -247,11 +247,11 @@ class MessageObject:
         """Of a type with upcasters."""
 
     def holds(self, content: Content) -> bool:
-        """Whether these are messages like those."""
+        """Whether these are the messages of this content."""
         return bool(self.kind == content.kind) and self.contents[0].content_type == content.content_type
 
     def described(self, payload: Any) -> dict[str, Any]:
-        """The Message Object. `payload`: its schema; None where nothing is known."""
+        """The Message Object. `payload`: the schema; None where nothing is known."""
         found: dict[str, Any] = {"name": self.title, "title": self.title, "contentType": self.content_type}
         if payload is None:
             found["summary"] = "The code says nothing of the body."
@@ -263,7 +263,7 @@ class MessageObject:
         return found
 
     def _headers(self) -> dict[str, Any]:
-        """What is known of its tag and its properties."""
+        """The schema of tag and properties."""
         found: dict[str, Any] = {}
         needed: list[str] = []
         if all(content.tags for content in self.contents):
@@ -281,7 +281,7 @@ class MessageObject:
         return {"type": "object", "properties": found, **({"required": needed} if needed else {})}
 
     def _properties(self, told: Sequence[str]) -> dict[str, Any]:
-        """`told`: the properties that tell the type of the body."""
+        """`told`: the properties that determine the type of the body."""
         known: dict[str, Any] = {}
         if self.content_type not in (ANY, JSON, _TEXT):
             known[CONTENT_TYPE] = {"type": "string", "const": self.content_type}
@@ -295,7 +295,7 @@ class MessageObject:
 
 
 class Messages:
-    """Those of one channel: one for each type and content type of a body."""
+    """The messages of one channel: one for each type and content type of a body."""
 
     def __init__(self, contents: Iterable[Content], payloads: Payloads) -> None:
         found: list[MessageObject] = []
@@ -312,7 +312,7 @@ class Messages:
         """Sorted by their names."""
 
     def of(self, contents: Sequence[Content]) -> list[MessageObject]:
-        """Those with such contents, by name."""
+        """The messages with these contents, by name."""
         return [one for one in self.all if any(map(one.holds, contents))]
 
 
@@ -328,6 +328,6 @@ def title_of(kind: Any) -> str:
 
 
 def _order(message: MessageObject) -> tuple[str, str, str, str]:
-    """The same every time, whatever is imported first."""
+    """A sort key that does not depend on the order of imports."""
     kind = message.kind
     return message.title, getattr(kind, "__module__", ""), str(kind), message.content_type

@@ -1,4 +1,4 @@
-"""A document as a page for people: one file of HTML without a script, and nothing from elsewhere."""
+"""Renders an AsyncAPI document as an HTML page: one file, without a script, and nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INDENTED = re.compile(r" {4}")
 
 
 def prose(text: str, tag: str = "p") -> str:
-    """A docstring as HTML: what stands in backticks is code, and a paragraph that is indented keeps its lines."""
+    """A docstring as HTML: backticks become code, and an indented paragraph keeps its lines."""
     parts = re.split(r"\n\s*\n", text.strip("\n"))
     return "".join(_paragraph(part, tag) for part in parts if part.strip())
 
@@ -40,7 +40,7 @@ _REFERENCE = re.compile(re.escape(PLACE) + r"([\w.-]+)")
 
 
 def schema_of(schema: Any) -> str:
-    """A schema: what it describes as text, and the rest as JSON, in which each reference is a link."""
+    """A schema as HTML: its description as text, the rest as JSON in which references are links."""
     about = schema.get("description", "") if isinstance(schema, dict) else ""
     rest = {key: value for key, value in schema.items() if key != "description"} if about else schema
     shown = escape(json.dumps(rest, indent=2, ensure_ascii=False), quote=False)
@@ -62,7 +62,7 @@ Operations = Mapping[str, Sequence[tuple[str, Objects]]]
 
 
 def page_of(document: Objects) -> str:
-    """All of it, as text: what `document_of` returns, or a file holds that was made of it."""
+    """The whole page for a document that `document_of` returned, or that was read from a file."""
     channels, schemas = document["channels"], document["components"]["schemas"]
     operations: dict[str, list[tuple[str, Objects]]] = {name: [] for name in channels}
     for key, one in document["operations"].items():
@@ -150,7 +150,7 @@ def _message_link(reference: str, messages: Objects) -> str:
 
 
 def _facts(binding: Objects) -> Iterator[tuple[str, str]]:
-    """What is told of an operation: heads, and HTML."""
+    """The facts of an operation: headings, and HTML."""
     if "group" in binding:
         yield "Group", _code(binding["group"])
         tags = " or ".join(map(_code, binding.get("tags", ())))

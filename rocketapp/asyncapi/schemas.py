@@ -1,13 +1,11 @@
-"""The JSON schemas of payload types, with their named parts apart.
+"""The JSON schemas of payload types, and their conversion to AsyncAPI's superset of JSON Schema draft 7.
 
-msgspec writes those of Structs, dataclasses, TypedDicts and what they are made of, pydantic those of its models, also
-of models inside the others. A type that neither can describe gets a schema that says why: the rest is not affected.
+msgspec writes the schemas of Structs, dataclasses, TypedDicts and their parts, pydantic those of its models, also of
+models inside the others. A type that neither can describe gets a schema that says why.
 
-JSON schemas as msgspec and pydantic write them -> as AsyncAPI has them: a superset of draft 7.
-
-Three things differ. Draft 7 overlooks what stands beside `$ref`. Its tuples are an `items` of several schemas; with
-`prefixItems` they would be arrays of anything. And AsyncAPI's `discriminator` is a name, for schemas whose value is
-the schema's own name: ours is an object with a mapping, and is left out, because the tag is one of the properties.
+Three things differ in draft 7. It ignores what stands beside `$ref`. Its tuples are an `items` of several schemas; with
+`prefixItems` they would be arrays of anything. And AsyncAPI's `discriminator` is a name, for schemas whose value is the
+schema's own name: ours is an object with a mapping, and is left out, because the tag is one of the properties.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ _OF_ONE = frozenset(
 
 
 def draft_07(schema: Any, link: Callable[[str], Schema]) -> Any:
-    """The same schema in draft 7. `link`: what to put in place of a `$ref`."""
+    """The schema in draft 7. `link`: returns what replaces a `$ref`."""
     if not isinstance(schema, dict):
         return schema  # True and False are schemas too
     new = {key: _converted(key, value, link) for key, value in schema.items() if not _is_left_out(key, value)}
@@ -73,7 +71,7 @@ Made = tuple[list[Schema], dict[str, Schema]]
 
 
 class Schemas(NamedTuple):
-    """What a document holds of some types."""
+    """The schemas of some types, and their named parts."""
 
     of: list[Schema]
     """One for each type, in their order."""
@@ -107,7 +105,10 @@ def schemas_of(kinds: Sequence[Any]) -> Schemas:
 
 
 def _together(kinds: Sequence[Any], make: Callable[[Sequence[Any]], Made]) -> Made:
-    """All at once, so that parts with equal names are told apart. A type that has no schema spoils only its own."""
+    """Describe all types at once, so that parts with equal names get different ones.
+
+    A type without a schema spoils only its own.
+    """
     try:
         return make(kinds)
     except Exception:
@@ -127,7 +128,7 @@ def _problem(kind: Any, make: Callable[[Sequence[Any]], Made]) -> str | None:
 
 
 def _made(kinds: Sequence[Any], inside: list[type[Any]]) -> Made:
-    """By msgspec; `inside` gets the models that it meets."""
+    """By msgspec; collects pydantic models that it meets in `inside`."""
     inside.clear()
 
     def model(kind: type[Any]) -> Schema:

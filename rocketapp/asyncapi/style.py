@@ -1,7 +1,6 @@
-"""How our pages look, light and dark: what the page of a running app and the page of its document have in common.
+"""The style sheet that the page of a running app and the AsyncAPI page share, for light and dark schemes.
 
-One style sheet inside the page, nothing from elsewhere. Colours are of one hue in both schemes and pass 4.5:1 on their
-ground.
+It is embedded in the page; nothing is loaded from elsewhere. Text has a contrast of at least 4.5:1.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Final
 
 
 def file_of(package: str, name: str) -> str:
-    """The text of a style sheet or script that lies among the modules of this package."""
+    """The text of a style sheet or script among the modules of this package."""
     return files(package).joinpath(name).read_text("utf-8").strip()
 
 
@@ -21,10 +20,10 @@ BASE: Final = file_of(__package__, "base.css")
 
 
 def policy_of(style: str) -> str:
-    """What a browser is told of a page with this style sheet alone: it loads nothing and runs nothing."""
+    """A Content-Security-Policy for a page with only this style sheet: it loads nothing and runs nothing."""
     return f"default-src 'none'; style-src '{hash_of(style)}'; base-uri 'none'"
 
 
 def hash_of(text: str) -> str:
-    """Names one style sheet or script to a browser: it takes no other."""
+    """The hash by which a Content-Security-Policy allows one style sheet or script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -46,7 +46,7 @@ def _changes(change: Callable[[AccessProcessor, Command], Saved]) -> Callable[..
 
 
 class AccessProcessor:
-    """Shows and changes who may do what."""
+    """Shows and changes users and their policies."""
 
     def __init__(self, permissions: Permissions, run: Callable[[Callable[[], object]], Awaitable[None]]) -> None:
         self._permissions, self._run = permissions, run
@@ -129,7 +129,7 @@ class AccessProcessor:
     @answers(RequestCode.AUTH_DELETE_ACL, needs=CHANGE_CLUSTER)
     @_changes
     def delete_acl(self, command: Command) -> Saved:
-        """Without a resource all policies of the subject."""
+        """Without a resource, all policies of the subject."""
         subject, saved = read.text(command.fields, "subject"), self._permissions.saved
         kind, resource = (read.text(command.fields, name, "") for name in ("policyType", "resource"))
         acl = self._acl(subject)
@@ -154,7 +154,7 @@ class AccessProcessor:
 
 
 def _shown(found: User | Acl | list[User] | list[Acl] | None) -> bytes:
-    """Without a body when there is nothing, as Apache RocketMQ answers."""
+    """The JSON body; empty when there is nothing, as Apache RocketMQ answers."""
     return msgspec.json.encode(found) if found else b""
 
 
@@ -166,7 +166,7 @@ def _body(command: Command, kind: type[_Body]) -> _Body:
 
 
 def _with(user: User, info: _UserInfo) -> User:
-    """The user with what is given."""
+    """The user with the given fields changed."""
     return User(
         user.username,
         info.password or user.password,
@@ -181,6 +181,6 @@ def _entry(given: Entry) -> Entry:
 
 
 def _only(acl: Acl, keeps: Callable[[AccessPolicy, Entry], bool]) -> Acl:
-    """What it has besides entries that are not kept."""
+    """The policies without entries for which `keeps` is False."""
     policies = [replace(each, entries=[one for one in each.entries if keeps(each, one)]) for each in acl.policies]
     return Acl(acl.subject, [each for each in policies if each.entries])

@@ -1,4 +1,4 @@
-"""Which queues a member consumes, and how: shared out by the broker, for clients that ask it.
+"""Assigns queues to members by the broker, for clients that ask it.
 
 Codes QUERY_ASSIGNMENT 400, SET_MESSAGE_REQUEST_MODE 401, GET_ALL_MESSAGE_REQUEST_MODE 402 (Java:
 QueryAssignmentProcessor, MessageRequestModeManager).
@@ -34,7 +34,7 @@ _STRATEGIES = {strategy.name: strategy for strategy in (AVERAGE, ByCircle())}
 
 
 class AssignmentProcessor:
-    """Shares the queues of this broker out among the members of a group."""
+    """Divides the queues of this broker among the members of a group."""
 
     def __init__(self, core: Core, modes: RequestModes) -> None:
         self._core, self._modes = core, modes

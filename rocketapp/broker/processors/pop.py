@@ -53,7 +53,7 @@ _KNOWS_SUSPEND = 513
 
 
 class _Place(NamedTuple):
-    """Of one topic: the group and the queue id, perhaps -1, that held requests ask for."""
+    """The group and queue id (-1: any) that held requests of one topic ask for."""
 
     group: str
     queue_id: int
@@ -65,7 +65,7 @@ _Held = HeldRequest[_Place, PopRequest]
 
 
 class PopProcessor:
-    """Answers pops, now or later, and what members say of popped messages."""
+    """Answers pops, acknowledgements and changes of the invisible time."""
 
     def __init__(self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop) -> None:
         self._core, self._pops, self._loop = core, pops, loop
@@ -82,7 +82,7 @@ class PopProcessor:
 
     @answers(RequestCode.NOTIFICATION, needs=CONSUME)
     def notify(self, connection: Connection, command: Command) -> Answer:
-        """Say when there is a message, or when the time of the request is over."""
+        """Answered when there is a message, or when the time of the request is over."""
         held = self._asked(connection, command, PopRequest.of_looking(command.fields))
         return self._tell(held, is_first=True)
 
@@ -181,7 +181,7 @@ class PopProcessor:
     # Answering and holding.
 
     def _run(self, held: _Held, *, is_first: bool = False) -> Command | None:
-        """The answer to a pop; None when it is held, or held on."""
+        """The response to a pop; None when it is held."""
         pops, request = self._pops, held.request
         if len(pops.log.open) >= MOST_CHECKPOINTS:
             return _answer(held, ResponseCode.POLLING_FULL, "too many messages are handed out and not acknowledged")
@@ -200,7 +200,7 @@ class PopProcessor:
         return None
 
     def _tell(self, held: _Held, *, is_first: bool = False) -> Command | None:
-        """The answer to who wants to be told; None when it is held, or held on."""
+        """The response to a NOTIFICATION request; None when it is held."""
         has_any, free_ms = self._pops.has_any(held.request, self._core.now_ms())
         is_full = is_first and held.request.poll_ms > 0 and not self._may_hold(held)
         if not has_any and not is_full and self._loop.time() < held.deadline:
@@ -218,12 +218,12 @@ class PopProcessor:
         return len(waiting) < MOST_AT_ONE_PLACE and self.held.has_room(held.connection)
 
     def _hold(self, held: _Held, free_ms: int) -> None:
-        """Until its deadline, or until a queue is free that is popped in order."""
+        """Hold it until its deadline, or until a queue that is popped in order is free."""
         free = self._loop.time() + (free_ms - self._core.now_ms()) / 1000 if free_ms else held.deadline
         self.held.hold(held, min(held.deadline, free))
 
     def _wake(self, topic: str, group: str | None, queue_id: int = -1, tags_code: int | None = None) -> None:
-        """One of those who wait in each place: of any group, or this one; of any queue, or this one."""
+        """Wake one held request in each place: of any group or this one, of any queue or this one."""
         for place, waiting in list(self.held.by_topic.get(topic, {}).items()):
             if group in (None, place.group) and (queue_id < 0 or place.queue_id in (-1, queue_id)):
                 takers = (held for held in waiting if tags_code is None or held.takes(tags_code))
@@ -231,7 +231,7 @@ class PopProcessor:
 
 
 def _answer(held: _Held, code: int, remark: str, popped: Popped | None = None) -> Command:
-    """Members read the times from every answer."""
+    """The response to a pop. Members read its times, whatever the code."""
     answer, body = (PopResponse(0, 0, 0, 0), b"") if popped is None else popped[:2]
     response = Command.response(held.command, code, fields=answer.to_fields(), body=body, remark=remark)
     response.version = _KNOWS_SUSPEND

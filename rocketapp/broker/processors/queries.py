@@ -35,7 +35,7 @@ class QueryProcessor:
 
     @answers(RequestCode.QUERY_MESSAGE, needs=(on_topic("Sub", "Get"),))
     async def query(self, connection: Connection, command: Command) -> Command:
-        """The newest messages with the key, the oldest of them first: when the index has what is stored now."""
+        """The newest messages with the key, oldest first, after the index is up to date."""
         request = QueryRequest.from_fields(command.fields)
         async with self._indexing.asked():
             found = sorted(await self._find(request), key=lambda pair: pair[0].physical_offset)

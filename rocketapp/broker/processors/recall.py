@@ -20,7 +20,7 @@ from rocketapp.wire.requests.send import REGION
 
 
 class RecallProcessor:
-    """Stores what takes messages back."""
+    """Stores recalls of delayed messages."""
 
     def __init__(self, core: Core) -> None:
         self._core = core

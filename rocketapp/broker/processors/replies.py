@@ -1,4 +1,4 @@
-"""Replies: each is stored, and handed to the client that asked.
+"""Replies: stored, and pushed to the client that asked.
 
 Codes SEND_REPLY_MESSAGE 324, SEND_REPLY_MESSAGE_V2 325, and to the client PUSH_REPLY_MESSAGE_TO_CLIENT 326 (Java:
 ReplyMessageProcessor). The answer says whether the client has it. Nothing reads what is stored: it is a record of
@@ -26,14 +26,14 @@ TIMEOUT = 10.0
 
 
 class ReplyProcessor:
-    """Hands replies over to the client that asked, which is connected here."""
+    """Pushes replies to the client that asked, if it is connected here."""
 
     def __init__(self, core: Core, sends: SendProcessor) -> None:
         self._core, self._sends = core, sends
 
     @answers(RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, needs=KEYS_ARE_ENOUGH, slave=IS_BUSY)
     async def reply(self, connection: Connection, command: Command) -> SendResponse:
-        """Answered when the client has it. One that cannot be stored is handed over nevertheless."""
+        """Answered when the client has it. A reply that cannot be stored is pushed nevertheless."""
         core, request = self._core, SendRequest.from_command(command)
         told = SendResponse("", request.queue_id, 0)
         if request.topic == reply_topic(core.config.cluster):

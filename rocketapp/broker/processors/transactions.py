@@ -25,7 +25,7 @@ _END = (on_topic("Pub", optional=True),)
 
 
 class TransactionProcessor:
-    """Ends transactions, and asks about those that are left open."""
+    """Ends transactions, and sends checks for open ones."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
