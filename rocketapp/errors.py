@@ -237,7 +237,7 @@ class StoreError(RocketAppError):
 
 
 def safe_text(value: object) -> str:
-    """What it says. Never raises what its own `__str__` does: a bad text must not keep a message from its outcome."""
+    """The text of a value, also when its own `__str__` raises: that must not keep a message from its outcome."""
     try:
         return str(value)
     except (Exception, SystemExit) as error:
