@@ -46,7 +46,7 @@ def urls(request: pytest.FixtureRequest, tmp_path: Path) -> Urls:
         return Urls(f"sqlite:///{place}", f"sqlite+aiosqlite:///{place}")
     if request.param == "mariadb":
         url = databases.create_database(request.getfixturevalue("mariadb"))
-        return Urls(url, url.replace("+pymysql:", "+asyncmy:", 1))
+        return Urls(url, url.partition("?")[0].replace("+pymysql:", "+asyncmy:", 1))
     url = databases.create_database(request.getfixturevalue("postgres"))
     return Urls(url, url)
 
