@@ -30,8 +30,10 @@ from rocketapp.wire.layout import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 DIRECTORY = "index"
 _HEADER, _ITEM, _SLOT_BYTES = struct.Struct(">qqqqii"), struct.Struct(">iqii"), 4
 """First and last store time and position, used slots, items; of an item: hash, position, seconds, the one before."""
-_PART = 32_768
-"""Items that are saved at once, which need some MB meanwhile."""
+_PART = 65_536
+"""Items that are saved at once, which need some MB meanwhile. With fewer, slots are read and written more often."""
+_SLOT_SHIFT, _ITEM_MASK = 32, (1 << 32) - 1
+"""A lead is a slot and an item of it as one number: sorted, leads have the order of the slots, and in one of items."""
 _NEAR = 4096
 """Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
 _MOST_WALKED = 20_000
@@ -130,22 +132,18 @@ class IndexFile:
             unsaved -= count
 
     def _save(self, columns: tuple[array[int], ...], header: tuple[int, int, int, int]) -> None:
-        file, first = self._file, self._count
-        slots = [key_hash % self._slots for key_hash in columns[0]]
-        newest = self._counted_of(sorted(set(slots)))
-        used = self._used + sum(not item for item in newest.values())
-        before = array("i")
-        for item, slot in enumerate(slots, first):
-            before.append(newest[slot])
-            newest[slot] = item
-        file.write(b"".join(map(_ITEM.pack, *columns, before)), self._item_at(first))
+        file, first, hashes = self._file, self._count, columns[0]
+        count = first + len(hashes)
+        leads = sorted(key_hash % self._slots << _SLOT_SHIFT | item for item, key_hash in enumerate(hashes, first))
+        before = self._before(leads)
+        file.write(_items(*columns, before), self._item_at(first))
         if self._is_new:
             self._files.sync_directory(DIRECTORY)
             self._is_new = False
         file.sync()
-        self._write_slots(newest)
+        self._write_slots(leads)
         file.sync()
-        count = first + len(slots)
+        used = self._used + before.count(0)
         file.write(_HEADER.pack(*header, used, count), 0)
         if count >= self._items:
             file.sync()  # before the file after it counts anything
@@ -163,7 +161,7 @@ class IndexFile:
                 break
             slots.add(key_hash % self._slots)
         if slots:
-            self._write_slots(self._counted_of(sorted(slots)))
+            self._write_slots(sorted(slot << _SLOT_SHIFT | self._newest(slot) for slot in slots))
             self._file.sync()
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
@@ -171,8 +169,7 @@ class IndexFile:
         for item in self._put_with(key_hash):
             physical, seconds = self._positions[item], self._seconds[item]
             yield physical if begin_ms - 1000 < self.first_ms + seconds * 1000 <= end_ms else -1
-        slot = key_hash % self._slots
-        item = self._counted_of([slot])[slot]
+        item = self._newest(key_hash % self._slots)
         while item:
             found, physical, seconds, before = self._read_item(item)
             stored_ms = self.first_ms + seconds * 1000
@@ -187,31 +184,52 @@ class IndexFile:
             if not at % len(wanted):
                 yield at // len(wanted)
 
-    def _counted_of(self, slots: list[int]) -> dict[int, int]:
-        """The newest saved item of each of these slots, which are sorted; 0 for none."""
-        found = dict[int, int]()
-        for near in _near(slots):
-            newest, start = self._read_slots(near), near[0]
-            for slot in near:
-                item = newest[slot - start]
-                while item >= self._count:  # a crash, or an error, came before it was counted
-                    before = self._read_item(item)[3] if item < self._items else 0
-                    item = before if before < item else 0
-                found[slot] = item if item > 0 else 0
-        return found
+    def _newest(self, slot: int) -> int:
+        """The newest saved item of this slot; 0 for none."""
+        return self._counted(self._read_slots(slot, slot)[0])
 
-    def _write_slots(self, newest: dict[int, int]) -> None:
-        for near in _near(sorted(newest)):
-            data, start = self._read_slots(near), near[0]
-            for slot in near:
-                data[slot - start] = newest[slot]
-            self._file.write(_big_endian(data), self._slot_at(start))
+    def _counted(self, item: int) -> int:
+        """This item, or the first before it in its slot that is saved; 0 for none."""
+        while item >= self._count:  # a crash, or an error, came before it was counted
+            before = self._read_item(item)[3] if item < self._items else 0
+            item = before if before < item else 0
+        return max(item, 0)
 
-    def _read_slots(self, near: list[int]) -> array[int]:
-        """From the first to the last of these slots."""
-        data = array("i", self._file.read((near[-1] - near[0] + 1) * _SLOT_BYTES, self._slot_at(near[0])))
-        _big_endian(data)
-        return data
+    def _before(self, leads: list[int]) -> array[int]:
+        """For each item that is saved next the one before it in its slot. Their leads are sorted."""
+        first, before = self._count, array("i", bytes(4 * len(leads)))
+        last = newest = -1
+        for slots, start, near in self._near(leads):
+            for lead in near:
+                slot, item = lead >> _SLOT_SHIFT, lead & _ITEM_MASK
+                if slot != last:
+                    newest = slots[slot - start]
+                    if not 0 <= newest < first:
+                        newest = self._counted(newest)
+                before[item - first] = newest
+                last, newest = slot, item
+        return before
+
+    def _write_slots(self, leads: list[int]) -> None:
+        """Let slots lead to these items; of one slot, to the last."""
+        for slots, start, near in self._near(leads):
+            for lead in near:
+                slots[(lead >> _SLOT_SHIFT) - start] = lead & _ITEM_MASK
+            self._file.write(_big_endian(slots), self._slot_at(start))
+
+    def _near(self, leads: list[int]) -> Iterator[tuple[array[int], int, list[int]]]:
+        """Groups of near slots: what they contain, the first of them, and their part of the sorted leads."""
+        begin = 0
+        while begin < len(leads):
+            end = bisect_left(leads, leads[begin] + (_NEAR << _SLOT_SHIFT), begin)
+            start, stop = leads[begin] >> _SLOT_SHIFT, leads[end - 1] >> _SLOT_SHIFT
+            yield self._read_slots(start, stop), start, leads[begin:end]
+            begin = end
+
+    def _read_slots(self, first: int, last: int) -> array[int]:
+        slots = array("i", self._file.read((last - first + 1) * _SLOT_BYTES, self._slot_at(first)))
+        _big_endian(slots)
+        return slots
 
     def _read_item(self, item: int) -> tuple[int, int, int, int]:
         key_hash, physical, seconds, before = _ITEM.unpack(self._file.read(_ITEM.size, self._item_at(item)))
@@ -233,13 +251,13 @@ def _big_endian(numbers: array[int]) -> bytes:
     return numbers.tobytes()
 
 
-def _near(slots: list[int]) -> Iterator[list[int]]:
-    """Sorted slots in groups of near ones."""
-    begin = 0
-    while begin < len(slots):
-        end = bisect_left(slots, slots[begin] + _NEAR, begin)
-        yield slots[begin:end]
-        begin = end
+def _items(*columns: array[int]) -> bytes:
+    """Items as `_ITEM` packs them, but a column at once: hashes, positions, seconds, items before."""
+    hashes, positions, seconds, before = (array("i", _big_endian(column)) for column in columns)
+    data = array("i", bytes(_ITEM.size * len(hashes)))
+    for number, column in enumerate((hashes, positions[0::2], positions[1::2], seconds, before)):
+        data[number::5] = column
+    return data.tobytes()
 
 
 class KeyIndex:
