@@ -58,6 +58,14 @@ def test_publish_many_stores_every_message_once(java: JavaClient, run_app: RunAp
     app.stop()
 
 
+def test_a_large_batch_of_java_s_is_stored_in_order(java: JavaClient, topic: str) -> None:
+    java.create_topic(topic, 1)
+    (result,) = java.send(topic, *(str(number) for number in range(3000)), as_batch=True)
+    assert len(set(result["offset_id"].split(","))) == 3000
+    stored = java.read(topic, least=3000)
+    assert [(message["offset"], message["body"]) for message in stored] == [(n, b"%d" % n) for n in range(3000)]
+
+
 @on_apache
 def test_a_batch_handler_gets_lists(java: JavaClient, run_app: RunApp, topic: str, group: str) -> None:
     java.create_topic(topic, 1)

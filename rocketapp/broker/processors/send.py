@@ -42,14 +42,17 @@ _new_record = tuple.__new__
 _SENDS = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
 _PIECE = 1024
-"""Messages of a batch that are stored in one turn of the loop: some 10 ms."""
+"""Messages of batches that are stored in one turn of the loop: some 10 ms."""
 _MOST_BATCHED = 32_767
 """Messages of one batch. Apache RocketMQ counts them in 16 bits: it says that more are stored, and consumers never see
 them."""
-_MOST_LARGE = 16
-"""Batches of several pieces that wait for their turn, with their bodies."""
+_MOST_LARGE_BYTES = 67_108_864
+"""What batches may take in memory that wait for a turn of their own."""
 _REQUEST_BYTES, _MESSAGE_BYTES = 2048, 512
 """About what a request, and each of its messages, takes in memory beside its body until it is answered."""
+
+_Item = tuple[bytes, bytes, int]
+"""Body, encoded properties and flag of a message of a batch."""
 
 
 class _Sent(msgspec.Struct):
@@ -72,10 +75,12 @@ class SendProcessor:
         self._core, self._flusher = core, flusher
         self._sent: list[_Sent] = []
         """What the read that is served now has brought."""
+        self._batched = 0
+        """Messages of batches among it."""
         self._kept_bytes = 0
         """What is in memory, beside bodies, for answers that wait for the disk."""
-        self._large = 0
-        """Batches of several pieces that were begun or wait."""
+        self._large_bytes = 0
+        """What batches that wait for a turn of their own take in memory."""
         self._one_large = asyncio.Lock()
         self._stamp = Stamp(
             cluster=core.config.cluster,
@@ -97,7 +102,7 @@ class SendProcessor:
     def settle(self) -> None:
         """Store what was sent since the last call, with one write, and answer it."""
         if self._sent:
-            sent, self._sent = self._sent, []
+            sent, self._sent, self._batched = self._sent, [], 0
             self._store(sent)
 
     def _store(self, sent: list[_Sent]) -> None:
@@ -231,20 +236,23 @@ class SendProcessor:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
         if len(command.body) > self._core.config.max_message_bytes:
             raise _too_large(len(command.body), self._core.config.max_message_bytes)
-        items = batch_items(command.body)
-        records = self._records(connection, request, queue_id, islice(items, _PIECE))
+        # Behind one that waits they wait too: batches keep their order.
+        items, room = batch_items(command.body), 0 if self._large_bytes else _PIECE - self._batched
+        records = self._records(connection, request, queue_id, islice(items, room + 1))
         if not records:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
         sent = _Sent(connection, command, records, request.topic, queue_id)
-        if len(records) < _PIECE:
+        if len(records) <= room:
+            self._batched += len(records)
             self._sent.append(sent)
             return None
-        if self._large >= _MOST_LARGE:
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{_MOST_LARGE} large batches wait already")
-        self._large += 1
-        return self._large_batch(sent, request, items)
+        size = len(command.body) + _REQUEST_BYTES + len(records) * _MESSAGE_BYTES
+        if self._large_bytes + size > _MOST_LARGE_BYTES:
+            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self._large_bytes} bytes of batches wait already")
+        self._large_bytes += size
+        return self._large_batch(sent, request, items, size)
 
-    async def _large_batch(self, sent: _Sent, request: SendRequest, items: Iterator[tuple[bytes, bytes, int]]) -> None:
+    async def _large_batch(self, sent: _Sent, request: SendRequest, items: Iterator[_Item], size: int) -> None:
         """Check the rest of a batch, store it piece by piece, and answer it. Others have their turns in between."""
         records, stored = sent.records, list[Stored]()
         try:
@@ -264,11 +272,11 @@ class SendProcessor:
                 raise StoreError(str(error), True) from error
             raise
         finally:
-            self._large -= 1
+            self._large_bytes -= size
         self._answer_when_durable([sent], stored)
 
     def _records(
-        self, connection: Connection, request: SendRequest, queue_id: int, items: Iterable[tuple[bytes, bytes, int]]
+        self, connection: Connection, request: SendRequest, queue_id: int, items: Iterable[_Item]
     ) -> list[Record]:
         """What is stored of these items of a batch. Raises BrokerError when one of them cannot be."""
         records = []

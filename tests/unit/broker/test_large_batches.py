@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from rocketapp.broker.processors import send as send_module
+from rocketapp.producer.batches import MOST_IN_BATCH
 from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
@@ -96,13 +97,26 @@ async def test_a_batch_of_which_a_later_piece_fails_is_stored_perhaps() -> None:
 
 @in_virtual_time
 async def test_only_so_many_large_batches_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_module, "_MOST_LARGE", 2)
+    monkeypatch.setattr(send_module, "_MOST_LARGE_BYTES", 700_000)
     async with running(segment_bytes=1 << 22) as broker:
         client = await broker.client()
         batches = [send_batch(client, small(1500)) for _ in range(3)]
         codes = [answer.code for answer in await asyncio.gather(*batches)]
         assert codes == [ResponseCode.SUCCESS, ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY]
         assert (await send_batch(client, small(1500))).code == ResponseCode.SUCCESS
+
+
+@in_virtual_time
+async def test_batches_of_the_size_that_our_producer_sends_stay_whole_also_when_one_read_brings_many() -> None:
+    disk, written = Disk(), list[str]()
+    async with running(disk, segment_bytes=1 << 22) as broker:  # type: ignore[arg-type]
+        client = await broker.client()
+        await client.send("orders", b"first", queue_id=0)
+        disk.on_call = lambda number, name, path: written.append(path) if "commitlog" in path else None
+        batches = [send_batch(client, small(MOST_IN_BATCH)) for _ in range(10)]
+        answers = [SendResponse.from_fields((await batch).fields) for batch in batches]
+        assert [answer.queue_offset for answer in answers] == [1 + number * MOST_IN_BATCH for number in range(10)]
+        assert len(written) == 10
 
 
 @in_virtual_time
