@@ -211,9 +211,6 @@ class Owned:
     def is_of_another(self) -> None:
         """While it is being given back, another member has got it."""
 
-    def look_at_pulls(self) -> None:
-        """Begin anew if its pulls have come to an end by themselves."""
-
     def pull_anew(self) -> None:
         """What its pulls ask for has changed."""
 

@@ -62,8 +62,9 @@ class Session:
     overtaken: asyncio.Future[Correction | None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
-    """Done when nothing more of this session is committed: another member has gone on with the queue, or the group was
-    moved."""
+    """Done when nothing more of this session is committed: another member has gone on with the queue. With a correction
+    the group goes on elsewhere: its offset meant nothing to the broker, or an operator has moved it.
+    """
     is_from_slave: bool = False
     """It began at the offset of a slave, which may be older than what the master will say when it is back."""
     is_ending: bool = False
@@ -354,7 +355,7 @@ class Committer:
         return True
 
     def give_up(self, session: Session, correction: Correction | None = None) -> None:
-        """Another member has gone on with the queue, or the group was moved."""
+        """Another member has gone on with the queue, or the group goes on elsewhere in it."""
         if not session.is_ending:
             # The handlers of an ending session may finish; only nothing more is committed.
             self.end(session)

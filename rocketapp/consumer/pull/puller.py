@@ -19,10 +19,11 @@ from rocketapp.client.calls import pull
 from rocketapp.client.calls.pull import PullResult
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.brokers import LOST_DELAY, LOST_PATIENCE, AnotherQueueError, is_busy
-from rocketapp.consumer.member import TRY_AGAIN, Member
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import QueueFlow
 from rocketapp.errors import RocketAppError, TransportError
+from rocketapp.model.event import LoopFailed
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.route import MASTER_ID
 from rocketapp.state.process_queue import ProcessQueue
@@ -39,8 +40,8 @@ class Decode(Protocol):
 
 _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
-PULL_EXPIRES = 120.0
-"""Seconds without a pull, though nothing forbids one, after which the loop counts as dead (Java: pullMaxIdleTime)."""
+_HANGS = 120.0
+"""Seconds after which what comes before a pull is given up, whatever the bug is (Java: pullMaxIdleTime)."""
 
 
 class Puller:
@@ -76,14 +77,6 @@ class Puller:
         member.brokers.begins_session(process_queue.message_queue)
         self._coming: asyncio.Future[Command] | None = None
         """The pull under way."""
-        self._pulled_at = self._now()
-        """When a pull was answered or allowed last."""
-        self._is_resting = False
-        """It waits at the gate: a pause or flow control forbids pulls."""
-        self._silent_since: float | None = None
-        """When it was first found that it does not pull, although it might."""
-        self.expired: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Done when it has not for PULL_EXPIRES seconds: it will not do so any more."""
 
     def __repr__(self) -> str:
         return f"<Puller {self._queue.message_queue} at {self._queue.end_offset}>"
@@ -93,42 +86,36 @@ class Puller:
         """The settings of the topic now."""
         return self._member.limits.of(self._queue.message_queue.topic)
 
-    def look(self) -> None:
-        """Find out whether it still pulls: called again and again."""
-        # A pull under way ends by itself, by an answer or by `pull_timeout`, which may be longer.
-        is_under_way, now = self._coming is not None and not self._coming.done(), self._now()
-        if is_under_way or self._is_resting or now <= self._pulled_at + PULL_EXPIRES:
-            self._silent_since = None
-        elif self._silent_since is None:
-            # This process may have stood still: the loop gets its turn before the next look.
-            self._silent_since = now
-        elif now >= self._silent_since + TRY_AGAIN and not self.expired.done():
-            self.expired.set_result(None)
-
     def start_over(self) -> None:
         """Discard the pull under way: it asks for less than is wanted by now."""
         if self._coming is not None:
             self._coming.cancel()
 
-    async def run(self) -> Correction:
-        """Pull until cancelled, or until our offset means nothing to the broker: where to go on instead."""
+    async def run(self) -> None:
+        """Pull until cancelled, or until our offset means nothing to the broker, when the session is given up."""
         queue = self._queue.message_queue
         self.flow.moves()
         while True:
             try:
-                return await self._pull_on()
+                correction = await self._pull_on()
+                self._committer.give_up(self.session, correction)
+                return
             except asyncio.CancelledError:
                 if (task := asyncio.current_task()) is None or task.cancelling():
                     raise
                 # It was the pull under way: see `start_over`.
             except AnotherQueueError as other:
-                return other.correction(self._queue.end_offset)
+                self._committer.give_up(self.session, other.correction(self._queue.end_offset))
+                return
             except RocketAppError as error:
                 is_instead = self._broker_name in self._slaves.instead
                 patience = LOST_PATIENCE if is_instead or isinstance(error, TransportError) else 0.0
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
                 self.flow.stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
+            except TimeoutError:
+                text = f"it was not pulled for {_HANGS:g} s: what it waited for is given up"
+                self._member.observe(LoopFailed(f"pull {queue}", text))
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
                 self._member.failed(f"pull {queue}", error)
@@ -137,11 +124,10 @@ class Puller:
     def _answered(self, result: PullResult, *, is_master: bool) -> None:
         """Take note of what a copy said of itself, and choose the one to ask next."""
         process_queue = self._queue
-        self._pulled_at = now = self._now()
         if is_master:
             if self._carried:  # 0 does not travel
                 self._committer.arrived(self.session, self._carried)
-            process_queue.broker_end, process_queue.answered_at = result.max_offset, now
+            process_queue.broker_end, process_queue.answered_at = result.max_offset, self._now()
         if is_master or result.min_offset <= process_queue.end_offset:
             self.flow.moves()
         else:
@@ -167,7 +153,7 @@ class Puller:
 
     async def _pull_on(self) -> Correction:
         try:
-            await self._allowed()
+            await self.flow.passed()
             self._coming = await self._start(self._queue.end_offset)
             if not (await asyncio.wait([self._coming], timeout=_ANSWER_TIME))[0]:
                 # Neither answered nor refused: the broker holds the pull until there is a message.
@@ -191,13 +177,15 @@ class Puller:
         is_master, interval = self._asked == MASTER_ID, 0.0
         if is_master and result.status == "illegal":
             brokers = self._member.brokers
-            connection = await brokers.connection(self._broker_name)
+            async with asyncio.timeout(_HANGS):
+                connection = await brokers.connection(self._broker_name)
+                is_same = await brokers.recognise(queue.message_queue, connection)
             correction = correct(
                 queue.end_offset,
                 next_offset=result.next_offset,
                 min_offset=max(0, result.min_offset),
                 max_offset=result.max_offset,
-                is_same=await brokers.recognise(queue.message_queue, connection),
+                is_same=is_same,
             )
             if not (self._passes_over and queue.end_offset < result.min_offset <= result.max_offset):
                 return correction
@@ -230,7 +218,7 @@ class Puller:
             await asyncio.sleep(self._member.config.pull_retry_delay)
         if interval:
             await asyncio.sleep(interval)
-        await self._allowed()
+        await self.flow.passed()
         # Where the answer was discarded, this is the same offset again.
         self._coming = await self._start(queue.end_offset)
         return None
@@ -251,14 +239,6 @@ class Puller:
                 queue.withdraw(messages[0].offset)
                 raise
 
-    async def _allowed(self) -> None:
-        """Wait at the gate until the next pull may be sent."""
-        self._is_resting = True
-        try:
-            await self.flow.passed()
-        finally:
-            self._is_resting, self._pulled_at = False, self._now()
-
     async def _start(self, offset: int) -> asyncio.Future[Command]:
         """Send a pull. Raises AnotherQueueError."""
         member, queue = self._member, self._queue.message_queue
@@ -268,8 +248,9 @@ class Puller:
         self._asked = broker_id
         connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
         if connection is None:
-            connection = await member.brokers.to_pull(queue, broker_id)
-            await self._committer.look_before_pull(self.session)
+            async with asyncio.timeout(_HANGS):
+                connection = await member.brokers.to_pull(queue, broker_id)
+                await self._committer.look_before_pull(self.session)
         # Only now: reaching the broker may take long, and meanwhile more is committed, and settings change. Of what
         # is done the master alone is told.
         self._carried = carried = None if broker_id != MASTER_ID else self._committer.travelling(self.session)

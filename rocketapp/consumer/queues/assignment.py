@@ -14,10 +14,10 @@ from rocketapp.consumer.member import TRY_AGAIN, Owned
 from rocketapp.consumer.modes.delivery import Delivery, Mode
 from rocketapp.consumer.offsets.commits import Session
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
-from rocketapp.consumer.pull.puller import PULL_EXPIRES, Puller
+from rocketapp.consumer.pull.puller import Puller
 from rocketapp.consumer.queues.leases import Lock
 from rocketapp.consumer.queues.start import Starts
-from rocketapp.model.event import Assigned, LoopFailed, Released
+from rocketapp.model.event import Assigned, Released
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import WAIT
@@ -113,11 +113,6 @@ class Assignment(Owned):
         if self._puller is not None:
             self._puller.flow.change(self._limits())
 
-    def look_at_pulls(self) -> None:
-        """Begin a new session if this one sends no pulls any more: whatever the bug is, the queue goes on."""
-        if self._puller is not None:
-            self._puller.look()
-
     async def _session(self) -> None:
         starts, queue = self._starts, self.queue
         lock = starts.leases.want(queue) if self._mode.needs_lock else None
@@ -171,12 +166,17 @@ class Assignment(Owned):
             flow=flow,
             passes_over=self._mode.own_start is None,  # otherwise it is asked where to go on
         )
+        pulling = member.tasks.start(puller.run(), f"pull {self.queue}")
         try:
-            correction = await self._pull(puller, delivery, lock)
-            if self.is_ending:
+            try:
+                await self._wait(session.overtaken, delivery.over, *([] if lock is None else [lock.lost]))
+            finally:
+                pulling.cancel()
+            correction = session.overtaken.result() if session.overtaken.done() else None
+            if self.is_ending and not session.overtaken.done():
                 why, at_rest = "released", await self._give_back(session, delivery)
             else:
-                why, at_rest = await self._break_off(puller, delivery, correction)
+                why, at_rest = await self._break_off(session, delivery)
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
             delivery.discard()
@@ -190,30 +190,13 @@ class Assignment(Owned):
             await self._wait(timeout=TRY_AGAIN)
         return at_rest, correction
 
-    async def _pull(self, puller: Puller, delivery: Delivery, lock: Lock | None) -> Correction | None:
-        """Until the session is to end; where to go on when the broker moved the offset."""
-        pulling = self._member.tasks.start(puller.run(), f"pull {self.queue}")
-        try:
-            overtaken, others = puller.session.overtaken, [] if lock is None else [lock.lost]
-            await self._wait(pulling, overtaken, delivery.over, puller.expired, *others)
-            ended = next((each for each in (overtaken, pulling) if each.done()), None)
-            return None if ended is None else ended.result()
-        finally:
-            pulling.cancel()
-
-    async def _break_off(self, puller: Puller, delivery: Delivery, correction: Correction | None) -> tuple[str, bool]:
+    async def _break_off(self, session: Session, delivery: Delivery) -> tuple[str, bool]:
         """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
-        session = puller.session
         self._committer.end(session)
-        if session.overtaken.done() and session.overtaken.result() is None:
+        if session.overtaken.done():
             why = "another member went on with it meanwhile"
-            # That member may not be through.
-            self._handed_over = self._is_contested = True
-        elif correction is not None:
-            why = correction.reason
-        elif puller.expired.done():
-            why = f"it was not pulled for {PULL_EXPIRES:g} s"
-            self._member.observe(LoopFailed(f"pull {self.queue}", f"{why}: it is consumed anew"))
+            if session.overtaken.result() is None:  # that member may not be through
+                self._handed_over = self._is_contested = True
         else:
             failed = delivery.over.done() and delivery.over.exception() is not None
             why = _FAILED if failed else "its lock was lost"

@@ -230,8 +230,6 @@ class Rebalancer:
                     owned.is_of_another()
             return
         active = [queue for queue in before if queue in self._owned and not self._owned[queue].is_ending]
-        for queue in active:
-            self._owned[queue].look_at_pulls()
         for queue in sorted_queues(set(active) - mine):
             if queue in there:
                 self._owned[queue].handover()

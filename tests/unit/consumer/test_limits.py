@@ -15,7 +15,6 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.consumer.handler import Handler
-from rocketapp.consumer.pull.puller import PULL_EXPIRES
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.consumer.workers.in_threads import Threads
 from rocketapp.model.event import HandlerSlow, QueueBlocked
@@ -310,11 +309,6 @@ def test_a_handler_in_threads_gets_more_of_them() -> None:
         await called.callers.stop()
 
     asyncio.run(story())
-
-
-@pytest.mark.parametrize("name", ["pull_retry_delay", "pull_interval"])
-def test_no_setting_has_pulls_wait_until_their_loop_counts_as_dead(name: str) -> None:
-    assert checked(fields_of(ConsumerConfig)[name], PULL_EXPIRES)[1] is not None
 
 
 def test_heartbeats_come_before_brokers_forget_a_member() -> None:

@@ -1,9 +1,10 @@
-"""A queue whose pulls have come to an end by themselves is consumed anew."""
+"""A queue is pulled again when what comes before a pull hangs."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.unit.scripted import eventually, in_virtual_time
 
 
 @in_virtual_time
-async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_not_one_that_may_not_pull(
+async def test_a_queue_whose_pulls_hang_for_two_minutes_is_pulled_again_and_said_but_not_one_that_may_not_pull(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster, taken = FakeCluster(), list[int]()
@@ -40,18 +41,43 @@ async def test_a_queue_without_a_pull_for_two_minutes_is_replaced_and_said_but_n
     # A bug: a pull that neither fails nor ends.
     monkeypatch.setattr(Brokers, "to_pull", never)
     monkeypatch.setattr(Brokers, "recognised_at", lambda _brokers, _queue: None)
-    await eventually(lambda: bool(member.events.of(Released)), 180)
+    await eventually(lambda: bool(member.events.of(LoopFailed)), 180)
     assert 120 < asyncio.get_running_loop().time() - began < 165
-    (released,) = member.events.of(Released)
-    assert released.queue == stuck  # type: ignore[attr-defined]
-    assert released.reason == "it was not pulled for 120 s"  # type: ignore[attr-defined]
-    assert [event.error for event in member.events.of(LoopFailed)] == [  # type: ignore[attr-defined]
-        "it was not pulled for 120 s: it is consumed anew"
-    ]
+    (failed,) = member.events.of(LoopFailed)
+    assert failed == LoopFailed(f"pull {stuck}", "it was not pulled for 120 s: what it waited for is given up")
     monkeypatch.undo()
     cluster.send_many(stuck, 3)
     await eventually(lambda: taken == [0, 1, 2], 150)
     assert paused in member.consumer.snapshot().blocked
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_offset_is_refused_is_pulled_again_when_the_look_at_its_records_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster, taken, looks = FakeCluster(), list[int](), count()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+    cluster.offsets["group", queue] = 500  # nothing is there
+    recognise = Brokers.recognise
+
+    async def take(message: Message) -> None:
+        taken.append(message.offset)
+
+    async def hangs_once(brokers: Brokers, where: Any, connection: Any) -> bool:
+        if where == queue and next(looks) == 1:  # 0: before the first pull
+            await asyncio.get_running_loop().create_future()
+        return await recognise(brokers, where, connection)
+
+    monkeypatch.setattr(Brokers, "recognise", hangs_once)
+    member = await cluster.member(consumed(take)).start()
+    cluster.send_many(queue, 3)
+    await asyncio.sleep(100)
+    assert taken == []
+    await eventually(lambda: len(taken) == 3, 30)
+    assert "it was not pulled for 120 s" in str(member.events.of(LoopFailed))
     assert await member.stop()
     await cluster.stop()
 
