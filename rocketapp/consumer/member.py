@@ -144,6 +144,8 @@ class Owned:
         self._member: Member = member
         self.process_queue: ProcessQueue[Message] | None = None
         """Of the present session; None between two sessions."""
+        self.delivery: Any = None
+        """That of the present session (`modes.delivery.Delivery`), or None."""
         self.popped: PopQueue[Message] | None = None
         """In place of offsets, when a broker hands out its messages one by one; None of a queue that is pulled."""
         self.is_clean: bool = True
@@ -199,6 +201,19 @@ class Owned:
         """Wait for no handler any more: what still runs is lost. `is_cut`: that is no clean end."""
         if not self._cut.done():
             self._cut.set_result(is_cut)
+
+    async def _drained(self, timeout: float | None = None) -> bool:
+        """Wait for what was started; whether it has ended, without a `timeout` also by cancellation when it is cut."""
+        drained = self._member.tasks.start(self.delivery.drained(), f"drain {self.queue}")
+        await asyncio.wait([drained, self._cut], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        if drained.done():
+            return True
+        drained.cancel()
+        if timeout is not None:
+            return False
+        self.is_clean = self.is_clean and not self._cut.result()
+        abandoned: bool = await self.delivery.abandon()
+        return abandoned
 
     def limits_changed(self) -> None:
         """Other limits apply to what it pulls."""

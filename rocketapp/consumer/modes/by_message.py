@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.blocked import CALL_PATIENCE, Text
 from rocketapp.consumer.handler import ConsumedTopic, Item, cut, first_of, last_of, messages_of, of_retries
 from rocketapp.consumer.modes.by_offset import ByOffset, FailedMessages, ManualCommits, SentBack, Uncommitted
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
@@ -529,6 +530,30 @@ class MessageDelivery:
         self.over.set_exception(error)
         self.over.exception()  # reported already, by the owner of the task
         self.end(start_no_more=True)
+
+    def why_it_waits(self, stood_still: float) -> Text:
+        """A message is tried again in place, all calls are busy with other queues, a rate lets none start, or a message
+        is parked.
+        """
+        queue = self._process_queue
+        if not queue or stood_still < CALL_PATIENCE:
+            return ""
+        known = () if self.retries is None else self.retries.failed.values()
+        if failed := [one for one in known if queue.is_unfinished(one.offset)]:
+            offset, times, _ = min(failed)
+            return f"#{offset} has failed: what is behind it waits for its attempt {times + 1}"
+        callers, parked = self._callers.waiting(), queue.parked
+        if not (callers or parked):
+            return ""
+        messages = queue.unfinished()
+        running = {id(message) for _, item in self._callers.in_flight() for message in messages_of(item)}
+        if any(id(message) in running for message in messages):
+            return ""
+        topics = {message.topic for message in messages}
+        lacking = [caller.lacks for caller in callers if caller.handler.subscription.topic in topics]
+        if lacking or parked is None or not queue.holds(parked[0]):
+            return ", ".join(lacking)
+        return f"#{parked[0].offset} is parked: {parked[1]}"
 
     # The lease.
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import CALL_PATIENCE
-from rocketapp.consumer.handler import messages_of
+from rocketapp.consumer.blocked import Text
 from rocketapp.consumer.journal import Journal
 from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.puller import Decode
@@ -62,6 +61,13 @@ class Delivery(Protocol):
 
     def discard(self) -> None:
         """The session is void: acknowledge nothing more."""
+        ...
+
+    def why_it_waits(self, stood_still: float) -> Text:
+        """Why its queue has finished nothing for so many seconds, if the handlers are the reason; otherwise empty.
+
+        Asked once a second: no message pays for it.
+        """
         ...
 
 
@@ -136,27 +142,3 @@ class Mode(ABC):
         """A function that records in the journal what workers have in flight; None: nothing is recorded."""
         journal = self.context.journal
         return None if journal is None else journal.recorder(self.context.member.noted_as, process_queue.message_queue)
-
-    def why_it_waits(self, process_queue: ProcessQueue[Message], stood_still: float) -> str:
-        """Why this queue has finished nothing for so many seconds: a message is tried again in place, all calls are
-        busy with other queues, a rate lets none start, or a message is parked; otherwise empty. Asked once a second: no
-        message pays for it.
-        """
-        if not process_queue or stood_still < CALL_PATIENCE:
-            return ""
-        failing = self.context.attempts.failing.get(process_queue.message_queue, {})
-        if failed := [one for at, one in failing.items() if process_queue.is_unfinished(at)]:
-            offset, times, _ = min(failed)
-            return f"#{offset} has failed: what is behind it waits for its attempt {times + 1}"
-        callers, parked = self.callers.waiting(), process_queue.parked
-        if not (callers or parked):
-            return ""
-        messages = process_queue.unfinished()
-        running = {id(message) for _, item in self.callers.in_flight() for message in messages_of(item)}
-        if any(id(message) in running for message in messages):
-            return ""
-        topics = {message.topic for message in messages}
-        lacking = [caller.lacks for caller in callers if caller.handler.subscription.topic in topics]
-        if lacking or parked is None or not process_queue.holds(parked[0]):
-            return ", ".join(lacking)
-        return f"#{parked[0].offset} is parked: {parked[1]}"

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from rocketapp.config.consumer import ConsumerConfig
-from rocketapp.consumer.blocked import CALL_PATIENCE, OF_CALL
+from rocketapp.consumer.blocked import CALL_PATIENCE, Text
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.consumer.modes.by_message import MessageDelivery, MessageMode
 from rocketapp.consumer.modes.delivery import ModeContext
@@ -85,6 +85,7 @@ class PolledBatch(list[Message]):
         """Seconds from the end of this call to the next one; None: as declared."""
         self.started: float = self.loop.time()
         """When the handler was called; before that, when it was due."""
+        self.has_begun: bool = False
         self.is_over: bool = False
         """The call has ended."""
         self.around_pull: Callable[[Awaitable[list[Message]]], Awaitable[list[Message]]] | None = None
@@ -92,9 +93,7 @@ class PolledBatch(list[Message]):
 
     def begins(self) -> None:
         """The handler is called now, perhaps in a thread."""
-        self.started = self.loop.time()
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self.loop.call_soon_threadsafe(self.delivery.began, self)
+        self.started, self.has_begun = self.loop.time(), True
 
     async def take(self, most: int) -> list[Message]:
         """Up to `most` messages. Raises RuntimeError when the call has ended."""
@@ -129,6 +128,8 @@ class PolledDelivery(MessageDelivery):
         self._changed = asyncio.Event()
         """Messages came, or the delivery was ended."""
         self._every = mode.handler.subscription.every or 0.0
+        self._batch: PolledBatch | None = None
+        """The call that is due or runs, or was the last one."""
         line = self._new_line(0)
         self._do(line, self._next_call(line, 0.0))
 
@@ -155,9 +156,6 @@ class PolledDelivery(MessageDelivery):
             return []
         found = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
         batch.extend(found)
-        if found:
-            # From now on the watch sees the call by its messages.
-            self._member.blocked.moving(self.queue, source=OF_CALL)
         return found
 
     def _may_pull(self, batch: PolledBatch) -> bool:
@@ -190,11 +188,6 @@ class PolledDelivery(MessageDelivery):
             self._member.observe(LoopFailed(f"poll {self.queue}", text))
         return await super().abandon()
 
-    def discard(self) -> None:
-        """The session is void: acknowledge nothing of it any more."""
-        super().discard()
-        self._member.blocked.moving(self.queue, source=OF_CALL)
-
     # The calls.
 
     async def _next_call(self, line: LineRun, after: float) -> None:
@@ -202,18 +195,18 @@ class PolledDelivery(MessageDelivery):
         await asyncio.wait([self._ended], timeout=after)
         if self._ended.done():
             return
-        caller = self._call.caller
-        if reason := caller.lacks:
-            self._member.blocked.because(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
-        line.items.append((self._call, PolledBatch(self)))
+        self._batch = PolledBatch(self)
+        line.items.append((self._call, self._batch))
         self._proceed(line)
 
-    def began(self, batch: PolledBatch) -> None:
-        """The handler was called."""
-        if not batch.is_over and not batch:
-            self._member.blocked.moving(self.queue, source=OF_CALL)
-            reason = partial(self._pulls_nothing, batch.started)
-            self._member.blocked.because(self.queue, reason, patience=CALL_PATIENCE, source=OF_CALL)
+    def why_it_waits(self, stood_still: float) -> Text:
+        """The call that is due has not begun, or has pulled nothing since. What waits for the next one is no fault."""
+        batch = self._batch
+        if batch is None or batch or batch.is_over or self._loop.time() < batch.started + CALL_PATIENCE:
+            return ""  # the watch sees a call that has messages by those
+        if batch.has_begun:
+            return partial(self._pulls_nothing, batch.started)
+        return self._call.caller.lacks
 
     def _pulls_nothing(self, started: float) -> str:
         return f"{self._handler.name} has been running for {self._loop.time() - started:.0f} s and has pulled nothing"
@@ -221,7 +214,6 @@ class PolledDelivery(MessageDelivery):
     def ended_call(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:
         """A call has ended."""
         item.is_over = True
-        self._member.blocked.moving(self.queue, source=OF_CALL)
         super().ended_call(line, taker, item, result, raised)
 
     def _acknowledge(self, line: LineRun, taker: Taker, item: Any, result: object, raised: bool) -> None:

@@ -205,10 +205,6 @@ class SinkMode(Mode):
         """A delivery for a new session."""
         return WriterDelivery(process_queue, self)
 
-    def why_it_waits(self, process_queue: ProcessQueue[Any], stood_still: float) -> str:
-        """Nothing: a writer reports itself what it waits for."""
-        return ""
-
 
 def decode_wanted(
     handler: Handler, member: Member, data: bytes, queue: MessageQueue, *, max_inflated_bytes: int
@@ -284,6 +280,10 @@ class WriterDelivery:
             except Exception as error:
                 self._tell(error)
         self._member.blocked.forget(self.queue, source=_SOURCE)
+
+    def why_it_waits(self, stood_still: float) -> str:
+        """Nothing: a writer says itself what it waits for, and what it has taken waits for no call."""
+        return ""
 
     def _pauses_changed(self) -> None:
         if not self._member.pauses.is_paused(self._topic):

@@ -48,8 +48,7 @@ class Assignment(Owned):
         self._moved: Correction | None = None
         """Where an operator has moved the group, until that is committed."""
         self._puller: Puller | None = None
-        self._delivery: Delivery | None = None
-        """Those of the present session, until it ends."""
+        """That of the present session, until it ends."""
 
     def __repr__(self) -> str:
         return f"<Assignment {self.queue}: {'no session' if self.process_queue is None else self.process_queue}>"
@@ -76,8 +75,8 @@ class Assignment(Owned):
             self._loop.call_later(self._mode.run_on, self._start_no_more)
 
     def _start_no_more(self) -> None:
-        if self._delivery is not None:
-            self._delivery.end(start_no_more=True)
+        if self.delivery is not None:
+            self.delivery.end(start_no_more=True)
 
     def move(self, offset: int) -> None:
         """An operator has the group go on at this offset: nothing of the present session is committed any more."""
@@ -157,7 +156,7 @@ class Assignment(Owned):
         session = committer.begin(process_queue, is_contested=self._is_contested)
         member.observe(Assigned(member.name, self.queue, process_queue.end_offset, process_queue.epoch))
         self.process_queue = process_queue
-        self._delivery = delivery
+        self.delivery: Delivery | None = delivery
         puller = self._puller = Puller(
             member,
             session,
@@ -184,7 +183,7 @@ class Assignment(Owned):
         finally:
             committer.end(session)
             flow.close()
-            self._puller = self._delivery = self.process_queue = None
+            self._puller = self.delivery = self.process_queue = None
         member.observe(Released(member.name, self.queue, correction.reason if correction else why))
         if why is _FAILED:
             await self._wait(timeout=TRY_AGAIN)
@@ -206,7 +205,7 @@ class Assignment(Owned):
             return why, True
         # Two orderly handlers must not overlap.
         delivery.end()
-        at_rest = await self._drained(delivery)
+        at_rest = await self._drained()
         delivery.discard()
         return why, at_rest
 
@@ -215,28 +214,16 @@ class Assignment(Owned):
         committer = self._committer
         session.is_ending = True
         delivery.end()
-        at_rest, told = await self._drained(delivery, _AT_ONCE), -1
+        at_rest, told = await self._drained(_AT_ONCE), -1
         while not at_rest and not self._cut.done():
             # For the next owner, which may not wait for the running handlers.
             if session.process_queue.commit_offset > told:
                 told = session.process_queue.commit_offset
                 await committer.commit_finally(session)
-            at_rest = await self._drained(delivery, _COMMIT_AGAIN)
-        at_rest = at_rest or await self._drained(delivery)
+            at_rest = await self._drained(_COMMIT_AGAIN)
+        at_rest = at_rest or await self._drained()
         self.is_clean: bool = await committer.commit_finally(session) and self.is_clean
         committer.end(session)
         # When it was cut, some works below a started one are left: they are another member's now.
         delivery.discard()
         return at_rest
-
-    async def _drained(self, delivery: Delivery, timeout: float | None = None) -> bool:
-        """Wait for what was started; whether it has ended, without a `timeout` also by cancellation when it is cut."""
-        drained = self._member.tasks.start(delivery.drained(), f"drain {self.queue}")
-        await asyncio.wait([drained, self._cut], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        if drained.done():
-            return True
-        drained.cancel()
-        if timeout is not None:
-            return False
-        self.is_clean = self.is_clean and not self._cut.result()
-        return await delivery.abandon()

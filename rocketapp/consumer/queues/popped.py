@@ -83,7 +83,7 @@ class PopAssignment(Owned):
         self._acks = PopAcks(queue, member, mode.context.redelivery)
         """Knows what is in flight, and whether messages that we have failed on come again."""
         self.popped: PopQueue[Message] | None = self._acks.queue
-        self._delivery = PopDelivery(self._acks, mode)
+        self.delivery: PopDelivery = PopDelivery(self._acks, mode)
         self._flow = QueueFlow(flow_control, member, self._acks.queue, self._limits())
         self._coming: Coming | None = None
         """The request under way."""
@@ -137,7 +137,7 @@ class PopAssignment(Owned):
             await self._give_back(acknowledging)
         except asyncio.CancelledError:
             # Not by us: the loop is being closed, and a handler must not keep it.
-            self._delivery.discard()
+            self.delivery.discard()
             raise
         finally:
             for each in (popping, hiding, acknowledging):
@@ -148,18 +148,14 @@ class PopAssignment(Owned):
     async def _give_back(self, acknowledging: asyncio.Task[None]) -> None:
         """Finish and acknowledge what was started; the rest is hidden no longer."""
         self._acks.end()
-        self._delivery.end()
+        self.delivery.end()
         late = self._give_back_late(self._coming)
         self._member.tasks.start(late, f"give back the late answer of {self.queue}")
-        drained = self._member.tasks.start(self._delivery.drained(), f"drain {self.queue}")
-        await asyncio.wait([drained, self._cut], return_when=asyncio.FIRST_COMPLETED)
-        if not drained.done():
-            drained.cancel()
-            self.is_clean: bool = False
+        await self._drained()
         acknowledging.cancel()
         await asyncio.wait([acknowledging])
-        self.is_clean = await self._acks.finally_(_LAST_ACKS) and self.is_clean
-        self._delivery.discard()
+        self.is_clean: bool = await self._acks.finally_(_LAST_ACKS) and self.is_clean
+        self.delivery.discard()
 
     async def _give_back_late(self, coming: Coming | None) -> None:
         """What the request under way brings, perhaps long after the session, is not for us.
@@ -222,7 +218,7 @@ class PopAssignment(Owned):
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
             self._acks.give_back(messages)
         else:
-            self._delivery.deliver(messages)
+            self.delivery.deliver(messages)
 
     def _took(self, coming: Coming) -> Sequence[Message]:
         """The messages of an answer that has come: from now on they are in flight. Raises RocketAppError."""

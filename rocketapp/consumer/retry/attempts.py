@@ -57,8 +57,6 @@ class FailedAttempts:
         self._shared = {topic.topic for topic in member.topics if topic.kind is ORDERLY and not topic.broadcast}
         """The topics whose attempts other members learn."""
         self._times: dict[MessageQueue, dict[int, Failed]] = {}
-        self.failing: dict[MessageQueue, dict[int, Failed]] = {}
-        """By queue, and by offset, what has failed in its present session, which keeps that."""
         self._writing: dict[MessageQueue, Failed | None] = {}
         """Queues of which something is written, and what is to be written after that."""
 
@@ -67,7 +65,6 @@ class FailedAttempts:
 
     def keep(self, queue: MessageQueue, unfinished: Sequence[Failed]) -> None:
         """A session has ended with these messages unfinished that have failed before."""
-        self.failing.pop(queue, None)
         if unfinished:
             self._times[queue] = {one.offset: one for one in unfinished}
         else:
@@ -148,7 +145,6 @@ class RetriesInPlace:
         """
         self.failed: dict[int, Failed] = {}
         """Failed attempts of messages that were looked at in this session, until the queue is committed beyond them."""
-        attempts.failing[process_queue.message_queue] = self.failed
         self._told: int | None = None
         """The offset of the message whose failed attempts the next owner would read."""
 

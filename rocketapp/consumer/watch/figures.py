@@ -124,7 +124,7 @@ class Figures:
             is_same = known[0] == finished and (known[1] or not unfinished)
             since = known[2] if is_same else now
             seen[queue] = finished, unfinished, since
-            if reason := self._modes.of(queue.topic).why_it_waits(process_queue, now - since):
+            if reason := owned.delivery.why_it_waits(now - since):
                 blocked.because(queue, reason, kind=OF_CALL, source=OF_CALL)
                 waiting.add(queue)
         for queue in self._waiting - waiting:
