@@ -15,7 +15,6 @@ from functools import partial
 from rocketapp.consumer.handler import Handler
 from rocketapp.consumer.journal import Journal, Note
 from rocketapp.consumer.member import Member
-from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outcome import DeadLetter
 from rocketapp.state.pauses import EVERY
 from rocketapp.state.process_queue import ProcessQueue
@@ -24,8 +23,6 @@ from rocketapp.wire.record import Message
 
 PATIENCE = 30.0
 """Seconds that a call may have before the next quarantined message is started beside it."""
-_SOURCE = "turn"
-"""Source of the reasons of quarantined messages that wait for their turn."""
 _TELL_AFTER = 5.0
 """Seconds of waiting after which a queue is said to be blocked: most of these messages are handled quickly."""
 
@@ -33,14 +30,17 @@ _TELL_AFTER = 5.0
 class _Turn(Turn):
     """The turn of one message; ends with its call, or after the patience."""
 
-    __slots__ = ("begun", "handler_name", "message", "note", "session", "timer", "was_paused")
+    __slots__ = ("begun", "handler_name", "message", "note", "session", "since", "timer", "was_paused")
 
     def __init__(self, session: QueueQuarantine, message: Message, handler: Handler, *, is_apart: bool) -> None:
         super().__init__(id(handler), is_apart=is_apart)
         self.session: QueueQuarantine = session
         self.message: Message = message
         self.handler_name: str = handler.name
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self.since: float = loop.time()
+        """The loop's time since when it waits."""
+        self.begun: asyncio.Future[None] = loop.create_future()
         """Done when its handler may be called."""
         self.timer: asyncio.TimerHandle | None = None
         self.was_paused: bool = False
@@ -59,10 +59,7 @@ class QueueQuarantine:
 
     def __init__(self, journal: Journal, member: Member, process_queue: ProcessQueue[Message]) -> None:
         self._journal, self._group, self._process_queue = journal, member.noted_as, process_queue
-        self._blocked, self._pauses = member.blocked, member.pauses
-        self._queue: MessageQueue = process_queue.message_queue
-        self._source = f"{_SOURCE} {id(self)}"
-        """Of the reason that this session says: other members may have given us messages of the queue besides."""
+        self._pauses, self._queue = member.pauses, process_queue.message_queue
         self._open = journal.quarantined(self._group, self._queue, process_queue.commit_offset)
         self._all: Turns[_Turn] = journal.turns
         """The turns of the whole process, which all its groups share."""
@@ -117,7 +114,6 @@ class QueueQuarantine:
         self._all.add(turn)
         self._pauses.watch(EVERY, self._start_next)
         self._start_next()
-        self._tell()
         try:
             await asyncio.wait([turn.begun, ended], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -157,7 +153,6 @@ class QueueQuarantine:
             self._pauses.unwatch(EVERY, self._start_next)
         # Only now: none of these is started for the end of another one.
         self._start_next()
-        self._tell()
 
     def _start_next(self) -> None:
         """Start the messages whose turn it is now, of any session."""
@@ -167,7 +162,6 @@ class QueueQuarantine:
     def _begin(self, turn: _Turn) -> None:
         self._watch(turn)
         self._journal.identify(self._group, self._queue, turn.message.offset, turn.message.message_id)
-        self._tell()
         if not turn.begun.done():  # its session may have been cancelled while it waited
             turn.begun.set_result(None)
 
@@ -189,17 +183,12 @@ class QueueQuarantine:
             turn.note.write(self._journal.recorder(self._group, self._queue)(offset, offset, is_late=True))
         self._start_next()
 
-    def _tell(self) -> None:
-        """Report why the queue is blocked, or that it moves again."""
-        waiting = next((turn for turn in self._turns.values() if turn.is_waiting), None)
-        if waiting is None:
-            self._blocked.moving(self._queue, source=self._source)
-        else:
-            reason = partial(self._reason, waiting)
-            self._blocked.because(self._queue, reason, kind="turn", patience=_TELL_AFTER, source=self._source)
-
-    def _reason(self, turn: _Turn) -> str:
-        """What a waiting message waits for, in words."""
+    def why_it_waits(self) -> str:
+        """Why a message of it has been waiting for its turn for long; otherwise empty."""
+        began = asyncio.get_running_loop().time() - _TELL_AFTER
+        turn = next((turn for turn in self._turns.values() if turn.is_waiting and turn.since <= began), None)
+        if turn is None:
+            return ""
         whose = "the process" if turn.is_apart or self._all.are_apart else turn.handler_name
         before = self._all.before(turn)
         now = "" if before is None else f", now #{before.message.offset} of {before.message.queue}"

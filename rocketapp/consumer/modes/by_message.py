@@ -532,12 +532,12 @@ class MessageDelivery:
         self.end(start_no_more=True)
 
     def why_it_waits(self, stood_still: float) -> Text:
-        """A message is tried again in place, all calls are busy with other queues, a rate lets none start, or a message
-        is parked.
+        """A message waits for its turn or is tried again in place, all calls are busy with other queues, a rate lets
+        none start, or a message is parked.
         """
-        queue = self._process_queue
-        if not queue or stood_still < CALL_PATIENCE:
-            return ""
+        queue, of_turn = self._process_queue, "" if self._quarantine is None else self._quarantine.why_it_waits()
+        if of_turn or not queue or stood_still < CALL_PATIENCE:
+            return of_turn
         known = () if self.retries is None else self.retries.failed.values()
         if failed := [one for one in known if queue.is_unfinished(one.offset)]:
             offset, times, _ = min(failed)

@@ -136,6 +136,24 @@ async def test_a_group_that_is_moved_while_a_queue_begins_goes_on_there() -> Non
     await cluster.stop()
 
 
+@in_virtual_time
+async def test_a_member_that_stops_as_its_group_is_moved_waits_for_no_message_of_the_old_position() -> None:
+    cluster, queue = await with_ten()
+
+    async def fails(message: Message) -> None:
+        await asyncio.sleep(1)
+        raise ValueError("its message is not sent back: it comes again from the new position")
+
+    member = await cluster.member(consumed(fails)).start()
+    await asyncio.sleep(0.5)
+    began = asyncio.get_running_loop().time()
+    member.consumer.move({queue: 6})
+    assert await member.stop(drain_timeout=20)
+    assert asyncio.get_running_loop().time() - began < 5
+    assert cluster.committed(queue) == 6
+    await cluster.stop()
+
+
 async def _info(cluster: FakeCluster, member: Member, *, with_stacks: bool = False) -> tuple[str, dict[str, object]]:
     request = RunningInfoRequest("group", member.client.client_id, with_stacks)
     answer = await to_member(cluster).start_request(Command(307, request.to_fields()), timeout=1.0)

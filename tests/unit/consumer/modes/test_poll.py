@@ -108,6 +108,27 @@ async def test_what_comes_back_for_a_retry_when_its_topic_is_polled_by_now_becom
 
 
 @in_virtual_time
+async def test_a_call_that_a_pause_keeps_from_beginning_waits_for_no_free_call() -> None:
+    cluster, begun = FakeCluster(), list[float]()
+    await cluster.start()
+    cluster.create("topic")
+
+    async def polls(one: Any) -> None:
+        begun.append(cluster.loop.time())
+
+    member = await cluster.member(consumed(polls, every=5.0, concurrency=1)).start()
+    await asyncio.sleep(1)
+    member.consumer.pause("topic", "by the test")
+    await asyncio.sleep(30)
+    member.consumer.resume("topic")
+    await asyncio.sleep(1)
+    assert len(begun) == 2
+    assert {event.reason for event in member.events.of(QueueBlocked)} == {"paused: by the test"}
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_queue_that_waits_for_a_free_call_names_the_concurrency_of_now() -> None:
     cluster = FakeCluster()
     await cluster.start()
