@@ -120,6 +120,16 @@ async def test_batches_of_the_size_that_our_producer_sends_stay_whole_also_when_
 
 
 @in_virtual_time
+async def test_large_batches_that_come_at_once_are_stored_one_after_the_other() -> None:
+    async with running(segment_bytes=1 << 22) as broker:
+        client = await broker.client()
+        batches = [send_batch(client, small(2500)) for _ in range(3)]
+        answers = [SendResponse.from_fields((await batch).fields) for batch in batches]
+        assert [answer.queue_offset for answer in answers] == [0, 2500, 5000]
+        assert await bodies(client) == [b"%d" % number for number in range(2500)] * 3
+
+
+@in_virtual_time
 async def test_the_keys_of_a_batch_with_very_many_are_all_found() -> None:
     async with running(segment_bytes=1 << 24, index_items=1 << 20) as broker:
         client = await broker.client()
