@@ -34,7 +34,7 @@ class HasFields(Protocol):
 
 Found = Command | HasFields | dict[str, str] | bytes
 """The answer to a request: a whole response, or the fields or the body of one that says success."""
-Answer = Found | Coroutine[Any, Any, Found | None] | None
+Answer = Found | Coroutine[Any, Any, Found] | None
 """What a method returns. A coroutine brings the answer later. None: it comes by `Connection.reply`, or never."""
 _Method = TypeVar("_Method", bound=Callable[..., Answer])
 
@@ -158,13 +158,13 @@ def _read_first(method: Callable[..., Answer], reads: Callable[..., Any]) -> Cal
     return lambda connection, command: method(reads(command.body))
 
 
-async def _answer_later(connection: Connection, command: Command, answer: Coroutine[Any, Any, Found | None]) -> None:
-    found: Found | Exception | None
+async def _answer_later(connection: Connection, command: Command, answer: Coroutine[Any, Any, Found]) -> None:
+    found: Found | Exception
     try:
         found = await answer
     except Exception as error:
         found = error
-    if found is not None and not command.is_one_way:
+    if not command.is_one_way:
         connection.reply(response_of(command, found))
 
 

@@ -7,7 +7,7 @@ properties`; brokers ignore magic and CRC. Java: MessageDecoder.encodeMessages.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from rocketapp.errors import ProtocolError
 
@@ -31,11 +31,7 @@ def encode_batch(items: Iterable[tuple[bytes, bytes, int]]) -> bytes:
 
 def decode_batch(data: bytes) -> list[tuple[bytes, bytes, int]]:
     """The `(body, encoded properties, flag)` items of a body. Raises ProtocolError when it is damaged."""
-    return list(batch_items(data))
-
-
-def batch_items(data: bytes) -> Iterator[tuple[bytes, bytes, int]]:
-    """The same items, read one by one."""
+    items = []
     at, end = 0, len(data)
     try:
         while at < end:
@@ -47,7 +43,8 @@ def batch_items(data: bytes) -> Iterator[tuple[bytes, bytes, int]]:
                 raise ProtocolError(
                     f"batch item at byte {at}: {size} bytes announced, {last - at} used, {end - at} there"
                 )
-            yield data[at + _HEAD.size : names], data[first:last], flag
+            items.append((data[at + _HEAD.size : names], data[first:last], flag))
             at = last
     except struct.error:
         raise ProtocolError(f"batch item at byte {at} is cut short") from None
+    return items

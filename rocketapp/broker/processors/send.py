@@ -2,15 +2,10 @@
 
 Codes SEND_MESSAGE 10, SEND_MESSAGE_V2 310, SEND_BATCH_MESSAGE 320 (Java: SendMessageProcessor). The sends of
 one read are stored with one write, and answered when it has passed their bytes to the operating system, or to the disk
-with `flush = "sync"`. Whatever else is served comes after that write. A large batch is stored in pieces, in turns of
-the loop of its own: other messages may lie between its pieces.
+with `flush = "sync"`. Whatever else is served comes after that write.
 """
 
 from __future__ import annotations
-
-import asyncio
-from collections.abc import Iterable, Iterator
-from itertools import islice
 
 import msgspec
 
@@ -25,7 +20,7 @@ from rocketapp.model.names import FORBIDDEN_TOPICS, RETRY_PREFIX, dlq_topic, is_
 from rocketapp.model.route import PERM_WRITE
 from rocketapp.transport.answers import IS_BUSY, PUBLISH, Answer, answers, response_of
 from rocketapp.transport.connection import Connection
-from rocketapp.wire.batch import batch_items
+from rocketapp.wire.batch import decode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import FLAG_ONE_WAY, Command
 from rocketapp.wire.frame import encode
@@ -41,18 +36,11 @@ _new_record = tuple.__new__
 """With sixteen values a call of `Record` costs several times as much, and each send pays for one."""
 _SENDS = RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE
 
-_PIECE = 1024
-"""Messages of batches that are stored in one turn of the loop: some 10 ms."""
 _MOST_BATCHED = 32_767
-"""Messages of one batch. Apache RocketMQ counts them in 16 bits: it says that more are stored, and consumers never see
-them."""
-_MOST_LARGE_BYTES = 67_108_864
-"""What batches may take in memory that wait for a turn of their own."""
+"""Messages of one batch, which keep the loop for some 0.4 s. Apache RocketMQ counts them in 16 bits: it says that more
+are stored, and consumers never see them."""
 _REQUEST_BYTES, _MESSAGE_BYTES = 2048, 512
 """About what a request, and each of its messages, takes in memory beside its body until it is answered."""
-
-_Item = tuple[bytes, bytes, int]
-"""Body, encoded properties and flag of a message of a batch."""
 
 
 class _Sent(msgspec.Struct):
@@ -75,13 +63,8 @@ class SendProcessor:
         self._core, self._flusher = core, flusher
         self._sent: list[_Sent] = []
         """What the read that is served now has brought."""
-        self._batched = 0
-        """Messages of batches among it."""
         self._kept_bytes = 0
         """What is in memory, beside bodies, for answers that wait for the disk."""
-        self._large_bytes = 0
-        """What batches that wait for a turn of their own take in memory."""
-        self._one_large = asyncio.Lock()
         self._stamp = Stamp(
             cluster=core.config.cluster,
             region=REGION,
@@ -94,21 +77,20 @@ class SendProcessor:
         request = SendRequest.from_command(command)
         topic = self.topic(request)
         queue_id = self.queue_id(request, topic)
-        if request.batch:
-            return self._batch(connection, command, request, queue_id)
-        self._sent.append(self._single(connection, command, request, queue_id))
+        take = self._batch if request.batch else self._single
+        self._sent.append(take(connection, command, request, queue_id))
         return None
 
     def settle(self) -> None:
         """Store what was sent since the last call, with one write, and answer it."""
         if self._sent:
-            sent, self._sent, self._batched = self._sent, [], 0
+            sent, self._sent = self._sent, []
             self._store(sent)
 
     def _store(self, sent: list[_Sent]) -> None:
         try:
             self._flusher.check_room(self._kept_bytes)
-            stored = self._append([record for one in sent for record in one.records])
+            stored = self._core.store.append_batch([record for one in sent for record in one.records])
         except Exception as error:
             if len(sent) == 1 or (isinstance(error, StoreError) and error.is_unknown):
                 for one in sent:
@@ -117,22 +99,14 @@ class SendProcessor:
             else:  # because of one of them, or because they do not fit together
                 for one in sent:
                     self._store([one])
-        else:
-            self._answer_when_durable(sent, stored)
-
-    def _append(self, records: list[Record]) -> list[Stored]:
-        stored = self._core.store.append_batch(records)
-        self._core.traffic.put += len(stored)
-        return stored
-
-    def _answer_when_durable(self, sent: list[_Sent], stored: list[Stored]) -> None:
-        """Answer these when they are as durable as the options say."""
-        if not self._flusher.waits(has_appended=True, topics=(one.topic for one in sent)):
-            self._answer(sent, stored, None)
             return
-        # Without an answer nothing is kept: small messages that wait take ten times their place on disk.
-        tell: Tell = bool if all(one.command.is_one_way for one in sent) else self._kept(sent, stored)
-        self._flusher.wait(tell, has_appended=True, topics=(one.topic for one in sent))
+        self._core.traffic.put += len(stored)
+        if self._flusher.waits(has_appended=True, topics=(one.topic for one in sent)):
+            # Without an answer nothing is kept: small messages that wait take ten times their place on disk.
+            tell: Tell = bool if all(one.command.is_one_way for one in sent) else self._kept(sent, stored)
+            self._flusher.wait(tell, has_appended=True, topics=(one.topic for one in sent))
+        else:
+            self._answer(sent, stored, None)
 
     def _kept(self, sent: list[_Sent], stored: list[Stored]) -> Tell:
         """What answers these later. Until then they count as memory that is in use."""
@@ -231,69 +205,32 @@ class SendProcessor:
             handle = RecallHandle(topic, core.config.name, stamped.timer_ms + 1, unique_key).encode()
         return _Sent(connection, command, [record], request.topic, queue_id, unique_key, handle)
 
-    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> Answer:
+    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
+        core = self._core
         if is_retry_topic(request.topic):
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
-        if len(command.body) > self._core.config.max_message_bytes:
-            raise _too_large(len(command.body), self._core.config.max_message_bytes)
-        # Behind one that waits they wait too: batches keep their order.
-        items, room = batch_items(command.body), 0 if self._large_bytes else _PIECE - self._batched
-        records = self._records(connection, request, queue_id, islice(items, room + 1))
-        if not records:
-            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
-        sent = _Sent(connection, command, records, request.topic, queue_id)
-        if len(records) <= room:
-            self._batched += len(records)
-            self._sent.append(sent)
-            return None
-        size = len(command.body) + _REQUEST_BYTES + len(records) * _MESSAGE_BYTES
-        if self._large_bytes + size > _MOST_LARGE_BYTES:
-            raise BrokerError(ResponseCode.SYSTEM_BUSY, f"[OVERLOAD]{self._large_bytes} bytes of batches wait already")
-        self._large_bytes += size
-        return self._large_batch(sent, request, items, size)
-
-    async def _large_batch(self, sent: _Sent, request: SendRequest, items: Iterator[_Item], size: int) -> None:
-        """Check the rest of a batch, store it piece by piece, and answer it. Others have their turns in between."""
-        records, stored = sent.records, list[Stored]()
+        if len(command.body) > core.config.max_message_bytes:
+            raise _too_large(len(command.body), core.config.max_message_bytes)
         try:
-            async with self._one_large:
-                while more := self._records(sent.connection, request, sent.queue_id, islice(items, _PIECE)):
-                    records += more
-                    if len(records) > _MOST_BATCHED:
-                        problem = f"the batch holds more than {_MOST_BATCHED} messages: send it in parts"
-                        raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
-                    await asyncio.sleep(0)
-                self._flusher.check_room(self._kept_bytes)
-                for at in range(0, len(records), _PIECE):
-                    stored += self._append(records[at : at + _PIECE])
-                    await asyncio.sleep(0)
-        except (BrokerError, StoreError) as error:
-            if stored:
-                raise StoreError(str(error), True) from error
-            raise
-        finally:
-            self._large_bytes -= size
-        self._answer_when_durable([sent], stored)
-
-    def _records(
-        self, connection: Connection, request: SendRequest, queue_id: int, items: Iterable[_Item]
-    ) -> list[Record]:
-        """What is stored of these items of a batch. Raises BrokerError when one of them cannot be."""
-        records = []
-        try:
-            for body, raw, flag in items:
-                self._check_body(body)
-                stamped = self._stamp.batched(raw)
-                if stamped.is_half:
-                    raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transaction: send each singly")
-                if stamped.delay_level or stamped.timer_ms:
-                    problem = "a batch cannot be delayed: send its messages singly"
-                    raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
-                record = self.record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
-                records.append(record._replace(flag=flag))
+            items = decode_batch(command.body)
         except ProtocolError as error:
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, str(error)) from None
-        return records
+        if not items:
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "the batch holds no message")
+        if len(items) > _MOST_BATCHED:
+            problem = f"the batch holds {len(items)} messages, limit {_MOST_BATCHED}: send it in parts"
+            raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, problem)
+        records = []
+        for body, raw, flag in items:
+            self._check_body(body)
+            stamped = self._stamp.batched(raw)
+            if stamped.is_half:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transaction: send each singly")
+            if stamped.delay_level or stamped.timer_ms:
+                raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
+            record = self.record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
+            records.append(record._replace(flag=flag))
+        return _Sent(connection, command, records, request.topic, queue_id)
 
     def _check_body(self, body: bytes) -> None:
         if not body:
