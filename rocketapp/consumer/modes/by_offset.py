@@ -102,10 +102,10 @@ class SentBack(ByOffset):
         parked: dict[float, list[Message]] = {}
         for message, failure in self.acknowledge(item, result, raised):
             self._stopping.failed(self._handler, failure)
-            if failure.parked:
-                parked.setdefault(failure.after or 0.0, []).append(message)
-            else:
+            if not failure.parked:
                 self._failures.fail(self._handler, self._process_queue, message, failure)
+            elif self._process_queue.holds(message):  # otherwise it was sent back while its call ran
+                parked.setdefault(failure.after or 0.0, []).append(message)
         for after, messages in parked.items():  # together: those of a batch are one again
             self._park(messages, after)
 

@@ -345,3 +345,17 @@ async def test_a_pause_from_within_a_run_of_many_handlers_lets_no_other_of_them_
     await eventually(lambda: queue.commit_offset == 6)
     assert sorted(called) == list(range(6))
     await way.callers.stop()
+
+
+@in_virtual_time
+async def test_what_was_sent_back_while_its_call_ran_is_not_parked() -> None:
+    paused = Paused()
+    paused.said.append(Pause("down"))
+    paused.deliver(message(0))
+    await asyncio.sleep(0.5)
+    paused.process_queue.finish(message(0))
+    await asyncio.sleep(5)
+    paused.way.context.member.pauses.resume("topic")
+    await asyncio.sleep(5)
+    assert paused.called == [0]
+    await paused.way.callers.stop()
