@@ -223,7 +223,7 @@ class Owned:
     def handover(self) -> None:
         """Give it to another living member, which does not wait for long."""
 
-    def is_of_another(self) -> None:
+    def owner_changed(self) -> None:
         """While it is being given back, another member has got it."""
 
     def pull_anew(self) -> None:

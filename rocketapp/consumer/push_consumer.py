@@ -199,7 +199,7 @@ class PushConsumer:
     def broker_back(self, broker_names: Sequence[str]) -> None:
         """Locks first: until we ask, a broker that forgot them gives them to any member."""
         for name in broker_names:
-            self._leases.ask_now(name)
+            self._leases.renew_now(name)
             self._rebalancer.broker_back(name)
 
     # The life of a consumer.

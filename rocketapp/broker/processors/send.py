@@ -44,7 +44,7 @@ _REQUEST_BYTES, _MESSAGE_BYTES = 2048, 512
 
 
 class _Sent(msgspec.Struct):
-    """One request, which is stored together with the others of its read."""
+    """One request that is stored together with the others of its read."""
 
     connection: Connection
     command: Command
@@ -82,7 +82,7 @@ class SendProcessor:
         return None
 
     def settle(self) -> None:
-        """Store what was sent since the last call, with one write, and answer it."""
+        """Store the sends since the last call with one write, and answer them."""
         if self._sent:
             sent, self._sent = self._sent, []
             self._store(sent)
@@ -120,7 +120,7 @@ class SendProcessor:
         return tell
 
     def _answer(self, sent: list[_Sent], stored: list[Stored], error: StoreError | None) -> None:
-        """Tell where these are stored. After an error nobody knows whether they stay."""
+        """Answer where these are stored. After an error it is unknown whether they stay."""
         answered, at, frames = self._flusher.answered, 0, list[bytes]()
         for one in sent:
             command, records, own, unique_key = one.command, one.records, stored[at], one.unique_key
@@ -168,7 +168,7 @@ class SendProcessor:
         return core.known_topic(request.topic) if topic is None else core.put_topic(topic)
 
     def queue_id(self, request: SendRequest, topic: TopicConfig) -> int:
-        """The queue of a send, by chance where it names none."""
+        """The queue of a send; a random one if it names none."""
         queue_id = request.queue_id
         if queue_id >= topic.write_queues and queue_id >= topic.read_queues:
             raise BrokerError(
@@ -241,7 +241,7 @@ class SendProcessor:
     def record(
         self, connection: Connection, request: SendRequest, body: bytes, raw: bytes, *, topic: str, queue_id: int
     ) -> Record:
-        """What is stored of a request."""
+        """The record to store for a request."""
         born, here, flags = self._core.hosts(connection)
         said = request.flag, 0, 0, request.sys_flag & ~_OURS | flags, request.born_ms
         hosts = born.raw, born.port, 0, here.raw, here.port

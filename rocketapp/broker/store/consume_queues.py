@@ -42,7 +42,7 @@ Queues = dict[tuple[str, int], ConsumeQueue]
 
 
 class Place(NamedTuple):
-    """Where following goes on."""
+    """Where following the log goes on."""
 
     position: int
     last_record: int = -1
@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """The queues at one moment, on their way to the disk: the files that are left, and the hint that is true then."""
+    """A flush of all queues: the files that are left, and the hint that is true afterwards."""
 
     files: dict[str, bool]
     hint: Hint
@@ -92,11 +92,11 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         return queue
 
     def has(self, queue: ConsumeQueue) -> bool:
-        """Whether this is a queue of today: its topic was not deleted."""
+        """Whether this is a present queue, whose topic was not deleted meanwhile."""
         return self.get((queue.topic, queue.queue_id)) is queue
 
     def hand_over(self, topic: str, queue_id: int, take: Take) -> None:
-        """Give each message that this queue gets from now on to its follower. There may be no such queue yet."""
+        """Give each new message of this queue to its follower. The queue need not exist yet."""
         self._followers[topic, queue_id] = take
         queue = self.get((topic, queue_id))
         if queue is not None:
@@ -130,14 +130,14 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             self.write()
 
     def mend(self, queue: ConsumeQueue, stored: Stored) -> bool:
-        """Make the entry of a record again; whether it has changed."""
+        """Rebuild the entry of a record. Returns whether it has changed."""
         entry = stored.physical, stored.size, self._code(stored)
         if has_changed := queue.entry(stored.queue_offset) != entry:
             queue.replace(stored.queue_offset, *entry)
         return has_changed
 
     def finish(self) -> None:
-        """No next record comes before a start. Accept a doubtful offset if it is possible."""
+        """No next record comes before a start: accept a doubtful offset if it is possible."""
         for queue, stored in self._doubtful.items():
             self._settle(queue, stored, stored.queue_offset + 1)
         self._doubtful.clear()
@@ -228,7 +228,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
     # Where topics are deleted.
 
     def take_out(self, below: Mapping[str, float]) -> Queues:
-        """Forget the queues whose messages all lie below the position that their topic has here, and return them.
+        """Forget queues whose messages all lie below the position given for their topic, and return them.
 
         Their files stay.
         """

@@ -108,7 +108,7 @@ class IndexFile:
         return len(self._hashes)
 
     def put(self, items: list[tuple[int, int, int]]) -> int:
-        """Add the first of these, hash, position and store time of each; return for how many there was room."""
+        """Add the first of these items (hash, position, store time). Returns how many there was room for."""
         hashes, positions, times_ms = zip(*items[: self.room], strict=True)
         if not self.first_ms:
             self.first_ms, self.first = times_ms[0], positions[0]
@@ -122,7 +122,7 @@ class IndexFile:
         return len(hashes)
 
     def saving(self, unsaved: int, last_ms: int) -> Iterator[Callable[[], None]]:
-        """Save so many items, the last of which has this store time: see `KeyIndex.saving`."""
+        """Save this many items, the last of which has this store time: see `KeyIndex.saving`."""
         while unsaved:
             count = min(unsaved, _PART)
             columns = self._hashes[:count], self._positions[:count], self._seconds[:count]
@@ -153,7 +153,7 @@ class IndexFile:
         self._file.close()
 
     def take_back_slots(self) -> None:
-        """After a crash: let slots lead to what is counted, where they lead to items behind it."""
+        """After a crash: reset slots that lead to items which the header does not count."""
         slots = set[int]()
         for item in range(self._count, self._items):
             key_hash, physical, _, _ = self._read_item(item)
@@ -165,7 +165,7 @@ class IndexFile:
             self._file.sync()
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """The positions of what was written with this hash and time, the newest first, and -1 for each other item."""
+        """The positions of items with this hash and time, newest first, and -1 for each other item."""
         for item in self._put_with(key_hash):
             physical, seconds = self._positions[item], self._seconds[item]
             yield physical if begin_ms - 1000 < self.first_ms + seconds * 1000 <= end_ms else -1
@@ -177,7 +177,7 @@ class IndexFile:
             item = before if 0 < before < item else 0
 
     def _put_with(self, key_hash: int) -> Iterator[int]:
-        """Those of the items that were put, the newest first."""
+        """Unsaved items with this hash, newest first."""
         wanted, hashes = array("i", (key_hash,)).tobytes(), self._hashes.tobytes()
         at = len(hashes)
         while (at := hashes.rfind(wanted, 0, at + len(wanted) - 1)) >= 0:
@@ -227,6 +227,7 @@ class IndexFile:
             begin = end
 
     def _read_slots(self, first: int, last: int) -> array[int]:
+        """The slots from this number to that, inclusive."""
         slots = array("i", self._file.read((last - first + 1) * _SLOT_BYTES, self._slot_at(first)))
         _big_endian(slots)
         return slots
@@ -240,12 +241,12 @@ class IndexFile:
         return _HEADER.size + slot * _SLOT_BYTES
 
     def _item_at(self, item: int) -> int:
-        """The last one ends where the file does."""
+        """The byte at which an item lies. The last item ends where the file does."""
         return _HEADER.size + self._slots * _SLOT_BYTES + item * _ITEM.size
 
 
 def _big_endian(numbers: array[int]) -> bytes:
-    """Turn these into numbers of files, or those of a file into numbers."""
+    """Convert numbers between memory and file."""
     if sys.byteorder == "little":
         numbers.byteswap()
     return numbers.tobytes()
@@ -284,18 +285,18 @@ class KeyIndex:
 
     @property
     def last_ms(self) -> int:
-        """The store time of the last message that was taken in."""
+        """The store time of the last indexed message."""
         return self._opened[-1].last_ms if self._opened else 0
 
     @property
     def unsaved(self) -> int:
-        """How many keys are in memory only."""
+        """How many keys are only in memory."""
         return sum(file.unsaved for file in self._opened)
 
     def follow(self, records: Iterable[Stored]) -> int:
-        """Take in these records, in the order of the log, until there are many keys; return how many were taken in.
+        """Index these records, in log order, until there are many keys. Returns how many records were indexed.
 
-        Raises OSError when a new file cannot be made; what lies before `position` was taken in.
+        Raises OSError when a new file cannot be created; what lies before `position` is indexed then.
         """
         hash_of, unique_id_of, keys_of, count, end = self._hash.of, names.unique_id_of, names.keys_of, 0, self.position
         items = list[tuple[int, int, int]]()
@@ -314,14 +315,14 @@ class KeyIndex:
         return count
 
     def _put(self, items: list[tuple[int, int, int]]) -> None:
-        """Move these into the files. The records before the first that is left were taken in."""
+        """Move these items into the files. The records before the first that is left are indexed."""
         while items:
             self.position = items[0][1]
             file = self._opened[-1] if self._opened and self._opened[-1].room else self._new_file()
             del items[: file.put(items)]
 
     def saving(self) -> Iterator[Callable[[], None]]:
-        """Save what was put until now, in steps that any thread may run. After an OSError none follows."""
+        """Save what was added so far, in steps that any thread may run. No step follows an OSError."""
         return chain.from_iterable([file.saving(file.unsaved, file.last_ms) for file in self._opened])
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int]:

@@ -1,8 +1,7 @@
-"""Makes entries of a consume queue again from the log, while the broker runs.
+"""Rebuilds entries of a consume queue from the log while the broker runs.
 
-A page of a queue that the disk has lost hides messages that are whole. The records around it say where they are: the
-log is read between the last entry before the page and the first one behind it that agree with their records, and the
-queues follow it there once more.
+A page of a queue that the disk has lost hides messages that are intact. The records around it tell where they are: the
+log is read between the last good entry before the page and the first one behind it, and the queues follow it again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _SLICE = 256
 
 
 class Repair:
-    """The repairs of one store. An entry whose record is not found is looked for once."""
+    """The repairs of one store. An entry whose record is not found is searched only once."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues) -> None:
         self._log, self._queues = log, queues
@@ -37,9 +36,9 @@ class Repair:
         """Entries that were made again."""
 
     def mend(self, queue: ConsumeQueue, offsets: list[int]) -> bool:
-        """Make the first of these bad entries again that was not looked for yet; whether there was one.
+        """Rebuild the first of these bad entries that was not searched yet. Returns whether there was one.
 
-        Raises StoreError while that goes on beside the loop.
+        Raises StoreError while a repair goes on beside the loop.
         """
         offset = next((each for each in offsets if (queue, each) not in self._hopeless), None)
         if offset is None:
@@ -63,7 +62,7 @@ class Repair:
             self._under_way.discard(queue)
 
     def _steps(self, queue: ConsumeQueue, offset: int) -> Iterator[None]:
-        """Make the bad entry at this offset again, and those around it, in steps that take some milliseconds."""
+        """Rebuild the bad entry at this offset, and those around it, in steps of some milliseconds."""
         start, end = self._log.min_position, self._log.end
         first, stop = queue.min_offset, queue.max_offset
         has_page = queue.entry(offset)[1] > 0

@@ -1,8 +1,8 @@
-"""Tells a broker what becomes of its popped messages: acks of handled ones, and changes of their invisibility timeouts.
+"""Acknowledges popped messages, and changes their invisible time.
 
-What ended together is acked in one request, one request at a time. A timeout is changed to a longer one while a handler
-runs, to the time until the retry of a failed message, and to none for what was not started: each change is one request,
-for the protocol has none for several messages; a few run side by side.
+What ended together is acknowledged in one request, one request at a time. The invisible time is extended while a
+handler runs, set to the time of the retry for a failed message, and to zero for what was not started: each change is
+one request, as the protocol has none for several messages; a few run concurrently.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class _Change:
 
 
 class PopAcks:
-    """Acknowledges what was handled of one popped queue, and changes how long the rest is hidden from other members."""
+    """Acknowledges handled messages of one popped queue, and changes the invisible time of the others."""
 
     park: None = None
 
@@ -105,7 +105,7 @@ class PopAcks:
     # What is done.
 
     async def run(self) -> None:
-        """Acknowledge what is done, until this is cancelled."""
+        """Acknowledge what is done, until cancelled."""
         await self._member.repeat(self._turn, f"acknowledge {self._about}", _AGAIN)
 
     async def _turn(self) -> None:
@@ -114,10 +114,10 @@ class PopAcks:
             await asyncio.sleep(GATHER)
         await self._send_all()
 
-    async def finally_(self, patience: float) -> bool:
-        """Acknowledge all that is left, within `patience` seconds; whether brokers have answered. `run` has ended.
+    async def ack_rest(self, patience: float) -> bool:
+        """Acknowledge what is left within `patience` seconds, after `run` has ended. Returns whether brokers answered.
 
-        What is being hidden anew is waited for: the broker's answer says by which handle it is acknowledged.
+        Changes under way are waited for: their answers have the handles to acknowledge with.
         """
         try:
             async with asyncio.timeout(patience):
@@ -130,7 +130,7 @@ class PopAcks:
         return True
 
     async def _send_all(self) -> None:
-        """Until all was answered, or comes again because its time is over."""
+        """Acknowledge until all was answered, or has become visible again."""
         self._news.clear()
         if late := self.queue.late_acks(self._loop.time()):
             text = f"{late} messages were handled after their invisible time: another member may handle them as well"
@@ -182,10 +182,10 @@ class PopAcks:
     # What is hidden for another time.
 
     async def keep_hidden(self) -> None:
-        """Hide what is in flight anew, in time, until this is cancelled."""
-        await self._member.repeat(self._hide_anew, self._name, _AGAIN)
+        """Extend the invisible time of what is in flight, until cancelled."""
+        await self._member.repeat(self._renew_invisibility, self._name, _AGAIN)
 
-    async def _hide_anew(self) -> None:
+    async def _renew_invisibility(self) -> None:
         await asyncio.sleep(_LOOK)
         now = self._loop.time()
         # Another member has the others, or had.
@@ -211,7 +211,7 @@ class PopAcks:
         self._start(_Change(message, delay, is_last=True, when_hidden=hidden))
 
     def give_back(self, messages: Iterable[Message]) -> None:
-        """Hide these no longer: they were not started."""
+        """Make messages visible that were not started."""
         now, late = self._loop.time(), list[Message]()
         self._until = now + REQUEST_TIMEOUT
         for message in messages:
@@ -245,7 +245,7 @@ class PopAcks:
         self._leave([change.message], "hidden until their retry")
 
     async def settled(self) -> None:
-        """Wait until the broker has answered every change, or no answer is waited for any more."""
+        """Wait until the broker has answered every change, or the answers do not matter any more."""
         while self._running:
             await asyncio.wait(self._running)
 
@@ -274,7 +274,7 @@ class PopAcks:
             self.queue.forget(change.message)
 
     async def _ask(self, change: _Change) -> tuple[Handle, float]:
-        """The handle that counts from now on, and the loop's time at which the request left."""
+        """The new handle, and the loop time at which the request was sent."""
         request = self._request(change.hand_out.handle, round(change.seconds * 1000), is_untouched=change.is_untouched)
         connection = await self._member.brokers.connection(self._about.broker_name)
         # A broker that is asked twice makes two messages of one: a late answer is waited for while the message is
@@ -295,12 +295,12 @@ class PopAcks:
             coming.cancel()
 
     def _request(self, handle: Handle, invisible_ms: int | None, *, is_untouched: bool = False) -> AckRequest:
-        """An ack, or with a time a change to it."""
+        """An acknowledgement, or with `invisible_ms` a change of the invisible time."""
         topic = pop_retry_topic(self._member.name, self._about.topic, handle.kind)
         return AckRequest(self._member.name, topic, handle, invisible_ms, is_untouched)
 
     def _leave(self, messages: Iterable[Message], what: str) -> None:
-        """Their time is over: they come again by themselves, and to hide them now would make copies."""
+        """Their invisible time is over: they come again by themselves, and a change now would make copies."""
         found = [message for message in messages if self.queue.holds(message)]
         for message in found:
             self.queue.forget(message)

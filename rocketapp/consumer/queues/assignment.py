@@ -39,7 +39,7 @@ class Assignment(Owned):
     def __init__(
         self, queue: MessageQueue, mode: Mode, *, starts: Starts, flow_control: FlowControl, handed_over: bool
     ) -> None:
-        """`handed_over`: another member lives, and may still be finishing what it started."""
+        """`handed_over`: another member may still be finishing messages of the queue."""
         super().__init__(queue, mode.context.member)
         self._mode, self._starts, self._flow_control = mode, starts, flow_control
         self._store, self._committer = starts.commits.store, starts.commits.of(queue.broker_name)
@@ -54,22 +54,22 @@ class Assignment(Owned):
         return f"<Assignment {self.queue}: {'no session' if self.process_queue is None else self.process_queue}>"
 
     def end(self) -> None:
-        """Give it back; what was started may finish, also when the queue was being handed over."""
+        """Give the queue back. Started calls may finish, even if a handover was under way."""
         if self._cutting is not None:
             self._cutting.cancel()
         super().end()
 
     def handover(self) -> None:
-        """Give it to another living member; running calls get the time that their mode says."""
+        """Give the queue to another living member. Running calls get the time that their mode sets."""
         self.end()
         if self._mode.run_on is not None:
             self._cutting = self._loop.call_later(self._mode.run_on, self.cut, False)
-            self.is_of_another()
+            self.owner_changed()
 
-    def is_of_another(self) -> None:
-        """While it is being given back, another member has got it: when that one begins, nothing more starts here.
+    def owner_changed(self) -> None:
+        """Another member has got the queue while it is being given back: nothing more starts here once it begins.
 
-        What lies below a started message would start for the sake of the offset, and that one moves it now.
+        Messages below a started one would start only so that the offset can pass them, and the new owner moves it now.
         """
         if self._mode.run_on is not None:
             self._loop.call_later(self._mode.run_on, self._start_no_more)
@@ -79,7 +79,7 @@ class Assignment(Owned):
             self.delivery.end(start_no_more=True)
 
     def move(self, offset: int) -> None:
-        """An operator has the group go on at this offset: nothing of the present session is committed any more."""
+        """An operator resets the group to this offset: nothing of the present session is committed any more."""
         self._moved = Correction(offset, f"an operator moved the group to offset {offset}")
         if self._puller is not None:
             self._committer.give_up(self._puller.session, self._moved)
@@ -88,7 +88,7 @@ class Assignment(Owned):
             self._member.tasks.start(self._commit_move(), f"move {self.queue}")
 
     async def _commit_move(self) -> None:
-        """Raises RocketAppError; it is tried again then, before anything else is pulled."""
+        """Commit the offset of a reset. Raises RocketAppError; tried again before anything else is pulled."""
         if (moved := self._moved) is not None:
             if not self.is_ending:
                 # Another member may have had it since our last session.
@@ -100,7 +100,7 @@ class Assignment(Owned):
                 self._moved = None
 
     def pull_anew(self) -> None:
-        """What its pulls ask for has changed: discard the one under way."""
+        """The subscription of its pulls has changed: discard the pull under way."""
         if self._puller is not None:
             self._puller.start_over()
 
@@ -108,7 +108,7 @@ class Assignment(Owned):
         return self._mode.limits(self._member.limits.of(self.queue.topic))
 
     def limits_changed(self) -> None:
-        """Other limits apply to what it pulls."""
+        """Apply other limits to its pulls."""
         if self._puller is not None:
             self._puller.flow.change(self._limits())
 
@@ -147,7 +147,7 @@ class Assignment(Owned):
     async def _consume(self, process_queue: ProcessQueue[Message], lock: Lock | None) -> tuple[bool, Correction | None]:
         """Pull and deliver until the session ends.
 
-        Whether no handler of it runs any more, and where to go on if the broker moved the offset.
+        Returns whether no handler of it runs any more, and the correction if the broker has another offset.
         """
         member, committer = self._member, self._committer
         delivery = self._mode.open(process_queue)
@@ -190,7 +190,7 @@ class Assignment(Owned):
         return at_rest, correction
 
     async def _break_off(self, session: Session, delivery: Delivery) -> tuple[str, bool]:
-        """The queue may be another member's, or its offset is void: nothing of the session is committed any more."""
+        """End a session that may not commit: the queue may be another member's, or its offset is void."""
         self._committer.end(session)
         if session.overtaken.done():
             why = "another member went on with it meanwhile"
@@ -210,7 +210,7 @@ class Assignment(Owned):
         return why, at_rest
 
     async def _give_back(self, session: Session, delivery: Delivery) -> bool:
-        """Finish what was started, and commit it for the next owner; whether no handler runs any more."""
+        """Finish started calls and commit for the next owner. Returns whether no handler runs any more."""
         committer = self._committer
         session.is_ending = True
         delivery.end()

@@ -1,9 +1,9 @@
-"""Keeps the locks of orderly queues alive, a loop per broker.
+"""Requests and renews the locks of orderly queues, with one loop per broker.
 
-Everything that is due at one broker is asked for in one request. A lock that was refused is asked for again soon: the
-lock of a member that died lives for 60 s, one that left cleanly has given it back. After a lost connection, and after
-this process could not renew in time, locks are uncertain: they are asked for again before anything else, and are used
-again only when no other member has committed meanwhile.
+Everything that is due at one broker is in one request. A refused lock is requested again soon: the lock of a member
+that died lives for 60 s, one that left cleanly has unlocked it. After a lost connection, or when this process could not
+renew in time, locks are uncertain: they are requested again before anything else, and used again only if no other
+member has committed meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PATIENCE = 1.0
 class Lock(Lease):
     """The lock of one queue for one session."""
 
-    def __init__(self, queue: MessageQueue, keeper: _Keeper, config: ConsumerConfig) -> None:
+    def __init__(self, queue: MessageQueue, keeper: _BrokerLocks, config: ConsumerConfig) -> None:
         super().__init__(lasts=config.lock_lease, renew_interval=config.lock_renew_interval)
         self.queue: MessageQueue = queue
         self._keeper, self._loop = keeper, asyncio.get_running_loop()
@@ -49,18 +49,18 @@ class Lock(Lease):
     def __repr__(self) -> str:
         return f"<Lock {self.queue}: {super().__repr__()}>"
 
-    async def usable(self, ended: asyncio.Future[None]) -> bool:
-        """Wait until the lock is certain (again), or lost for good, or `ended` is done; whether it is certain."""
+    async def wait_until_certain(self, ended: asyncio.Future[None]) -> bool:
+        """Wait until the lock is certain, lost, or `ended` is done. Returns whether it is certain."""
         await until(lambda: self.lost.done() or ended.done() or self.held(self._loop.time()))
         return self.held(self._loop.time())
 
     def drop(self) -> None:
-        """Ask for it no more, and let it expire: a handler that cannot be stopped may still run under it."""
+        """Stop renewing it and let it expire: a handler that cannot be stopped may still run under it."""
         self._keeper.has_dropped = True
         self._keeper.remove(self)
 
     async def give_back(self) -> None:
-        """Ask for it no more, and let others have it now; without an answer it expires by itself."""
+        """Unlock the queue. Without an answer of the broker the lock expires."""
         await self._keeper.give_back(self)
 
     def granted(self, sent_at: float) -> None:
@@ -72,33 +72,33 @@ class Lock(Lease):
                 self.gained.set_result(None)
 
     def lose(self) -> None:
-        """It is not ours any more."""
+        """The lock is lost."""
         super().lose()
         if not self.lost.done():
             self.lost.set_result(None)
 
 
 class Leases:
-    """Asks for the locks of one group, and renews them."""
+    """Requests and renews the locks of one group."""
 
     def __init__(self, member: Member, commits: Commits) -> None:
-        """`commits` are asked before a lock that was uncertain is used again."""
+        """`commits`: asked before an uncertain lock is used again."""
         self._member, self._commits = member, commits
-        self._keepers: dict[str, _Keeper] = {}
+        self._keepers: dict[str, _BrokerLocks] = {}
 
     def __repr__(self) -> str:
         return f"<Leases of {self._member.name}: {sum(len(each.locks) for each in self._keepers.values())} locks>"
 
     @property
     def has_dropped(self) -> bool:
-        """Whether a lock was left to expire. A broker that hears of our leaving may free it at once."""
+        """Whether a lock is left to expire: a broker may free it as soon as this member leaves."""
         return any(keeper.has_dropped for keeper in self._keepers.values())
 
     def want(self, queue: MessageQueue) -> Lock:
-        """Ask for this lock from now on, and keep it once it is gained."""
+        """Request this lock from now on, and renew it once it is granted."""
         keeper = self._keepers.get(queue.broker_name)
         if keeper is None:
-            keeper = self._keepers[queue.broker_name] = _Keeper(queue.broker_name, self._member, self._commits)
+            keeper = self._keepers[queue.broker_name] = _BrokerLocks(queue.broker_name, self._member, self._commits)
             self._member.tasks.start(keeper.run(), f"locks of {queue.broker_name}")
         lock = Lock(queue, keeper, self._member.config)
         keeper.want(lock)
@@ -109,14 +109,14 @@ class Leases:
         if keeper := self._keepers.get(broker_name):
             keeper.suspend()
 
-    def ask_now(self, broker_name: str) -> None:
-        """This broker is reached again: ask for all of its locks before anything else."""
+    def renew_now(self, broker_name: str) -> None:
+        """This broker is connected again: request all of its locks before anything else."""
         if keeper := self._keepers.get(broker_name):
-            keeper.ask_now()
+            keeper.renew_now()
 
 
-class _Keeper:
-    """Asks one broker for locks: all that are due in one request."""
+class _BrokerLocks:
+    """Requests the locks of one broker: all that are due in one request."""
 
     def __init__(self, broker_name: str, member: Member, commits: Commits) -> None:
         self._broker_name, self._member, self._commits = broker_name, member, commits
@@ -131,7 +131,7 @@ class _Keeper:
         self._is_over = False
 
     def want(self, lock: Lock) -> None:
-        """Ask for it from now on, also if it is still to be given back for an earlier session."""
+        """Request it from now on, also if an earlier session still has to unlock it."""
         self._returned.pop(lock.queue, None)
         self.locks[lock.queue] = lock
         self._news.set()
@@ -143,7 +143,7 @@ class _Keeper:
         lock.lose()
 
     async def give_back(self, lock: Lock) -> None:
-        """Returns when the broker has answered. Locks that are given back together leave in one request."""
+        """Unlock; returns when the broker has answered. Locks given back at the same time share a request."""
         self.remove(lock)
         if self._is_over:
             return
@@ -161,14 +161,14 @@ class _Keeper:
                 lock.problem, lock.ask_at = "the connection to its broker was lost: its lock is asked for again", now
         self._news.set()
 
-    def ask_now(self) -> None:
+    def renew_now(self) -> None:
         now = self._loop.time()
         for lock in self.locks.values():
             lock.ask_at = now
         self._news.set()
 
     async def run(self) -> None:
-        """Ask for what is due, for ever."""
+        """Request what is due, until cancelled."""
         try:
             await self._member.repeat(self._turn, "locks", _ASK_AGAIN)
         finally:
@@ -247,7 +247,7 @@ class _Keeper:
             self.remove(lock)
 
     async def _resume(self, lock: Lock, sent_at: float) -> None:
-        """It is ours again; whether it was another member's meanwhile, its offset tells."""
+        """The lock is ours again. The committed offset tells whether another member had it meanwhile."""
         is_unchanged = await self._commits.is_unchanged(lock.queue)
         if self.locks.get(lock.queue) is not lock:
             return

@@ -59,8 +59,8 @@ _KNOWS_SUSPEND = 513
 """Version of a broker (V5_5_0 in Java's MQVersion) from which a message that is given back has no attempt more."""
 
 
-class Coming(NamedTuple):
-    """A request for messages that is under way."""
+class PendingPop(NamedTuple):
+    """A pop request under way."""
 
     answer: asyncio.Future[Command]
     connection: Connection
@@ -74,7 +74,7 @@ class Coming(NamedTuple):
 
 
 class PopAssignment(Owned):
-    """Consumes what one broker hands out of one topic, in one session."""
+    """Consumes one popped topic of one broker, in one session."""
 
     def __init__(self, queue: MessageQueue, mode: MessageMode, *, starts: Starts, flow_control: FlowControl) -> None:
         member = mode.context.member
@@ -85,7 +85,7 @@ class PopAssignment(Owned):
         self.popped: PopQueue[Message] | None = self._acks.queue
         self.delivery: PopDelivery = PopDelivery(self._acks, mode)
         self._flow = QueueFlow(flow_control, member, self._acks.queue, self._limits())
-        self._coming: Coming | None = None
+        self._coming: PendingPop | None = None
         """The request under way."""
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class PopAssignment(Owned):
 
     @property
     def _config(self) -> ConsumerConfig:
-        """The settings of the topic now."""
+        """The present settings of the topic."""
         return self._member.limits.of(self.queue.topic)
 
     def _limits(self) -> QueueLimits:
@@ -109,14 +109,14 @@ class PopAssignment(Owned):
         self._flow.change(self._limits())
 
     async def run(self) -> None:
-        """Consume it until it has been given back."""
+        """Consume until it has been given back."""
         try:
             await super().run()
         finally:
             self._flow.close()
 
     async def _session(self) -> None:
-        """Begins when the group has an offset in each queue where a broker would choose another one than `start=`."""
+        """One session. Begins when the group has offsets in each queue where a broker would not begin by `start=`."""
         member, queue, start = self._member, self._acks.queue, self._member.tasks.start
         route = member.client.routes.get(self.queue.topic)
         for there in () if route is None else route.readable_queues(self.queue.topic):
@@ -146,7 +146,7 @@ class PopAssignment(Owned):
         member.observe(Released(member.name, self.queue, "released"))
 
     async def _give_back(self, acknowledging: asyncio.Task[None]) -> None:
-        """Finish and acknowledge what was started; the rest is hidden no longer."""
+        """Finish and acknowledge what was started; make the rest visible to others."""
         self._acks.end()
         self.delivery.end()
         late = self._give_back_late(self._coming)
@@ -154,13 +154,13 @@ class PopAssignment(Owned):
         await self._drained()
         acknowledging.cancel()
         await asyncio.wait([acknowledging])
-        self.is_clean: bool = await self._acks.finally_(_LAST_ACKS) and self.is_clean
+        self.is_clean: bool = await self._acks.ack_rest(_LAST_ACKS) and self.is_clean
         self.delivery.discard()
 
-    async def _give_back_late(self, coming: Coming | None) -> None:
-        """What the request under way brings, perhaps long after the session, is not for us.
+    async def _give_back_late(self, coming: PendingPop | None) -> None:
+        """Give back what the request under way brings, perhaps long after the session.
 
-        Until the broker has taken it back its address is kept, also while no route names it.
+        Until the broker has answered, its address is kept, even when no route names it.
         """
         routes, broker_name = self._member.client.routes, self.queue.broker_name
         routes.hold_broker(broker_name)
@@ -213,15 +213,15 @@ class PopAssignment(Owned):
         finally:
             self._hand_on(coming, messages)
 
-    def _hand_on(self, coming: Coming, messages: Sequence[Message]) -> None:
+    def _hand_on(self, coming: PendingPop, messages: Sequence[Message]) -> None:
         if self._flow.is_paused and coming.answer.result().version >= _KNOWS_SUSPEND:
             # Other members may handle them meanwhile. What counts attempts would make dead letters of them in the end.
             self._acks.give_back(messages)
         else:
             self.delivery.deliver(messages)
 
-    def _took(self, coming: Coming) -> Sequence[Message]:
-        """The messages of an answer that has come: from now on they are in flight. Raises RocketAppError."""
+    def _took(self, coming: PendingPop) -> Sequence[Message]:
+        """The messages of an answer, which are in flight from now on. Raises RocketAppError."""
         result = pop.read(coming.answer.result(), coming.connection)
         if not result.body:
             return ()
@@ -249,13 +249,13 @@ class PopAssignment(Owned):
         self._flow.moves()
 
     def _poll(self) -> float:
-        """Seconds that the broker may keep a request: an answer that comes late has half of its hidden time left."""
+        """Seconds that the broker may hold a request: a late answer has half of its invisible time left."""
         most = min(self._config.long_poll, RENEW_AT * self._config.pop_invisible_time)
         # Messages come again that this member has failed on, or may: some are in flight.
         return min(most, _SHORT_POLL) if self._acks.queue or self._acks.queue.coming else most
 
-    async def _start(self, poll: float) -> Coming:
-        """`poll`: seconds that the broker may keep the request while there is nothing."""
+    async def _start(self, poll: float) -> PendingPop:
+        """Send a pop. `poll`: seconds that the broker may hold it while there is no message."""
         member = self._member
         connection = await member.brokers.connection(self.queue.broker_name)
         config = self._config  # only now: it may have changed meanwhile
@@ -273,7 +273,7 @@ class PopAssignment(Owned):
             expression_type=wanted.expression_type,
         )
         answer = pop.start(connection, request, poll + _ANSWER_LATE)
-        return Coming(answer, connection, self._loop.time(), poll, config.pop_invisible_time, wanted)
+        return PendingPop(answer, connection, self._loop.time(), poll, config.pop_invisible_time, wanted)
 
 
 Key = tuple[int, int, int, int]
@@ -283,10 +283,9 @@ Key = tuple[int, int, int, int]
 def hand_outs(
     answer: PopResponse, body: bytes, queue: MessageQueue, *, at: float, max_inflated_bytes: int
 ) -> tuple[list[Message], list[tuple[HandOut, list[Message]]]]:
-    """The messages in their order, and the same by hand-out. Raises ProtocolError.
+    """The messages of an answer in order, and grouped by what was popped together. Raises ProtocolError.
 
-    `queue` names topic and broker; each message names its own queue. `at`: the loop's time since
-    when they are hidden.
+    `queue` names topic and broker; each message names its own queue. `at`: loop time since when they are invisible.
     """
     messages = decode_records(body, queue, max_inflated_bytes=max_inflated_bytes)
     retries = [key for key in answer.starts if key[0] != OF_TOPIC]
@@ -315,7 +314,7 @@ def hand_outs(
 
 
 def _kind_of(message: Message, answer: PopResponse, retries: Sequence[tuple[int, int]]) -> int:
-    """Of brokers that do not say so in the message: one of a retry topic counts its attempts, or has no other place."""
+    """For brokers that do not say in the message whether it is a retry: attempts, or its place, tell."""
     of_topic = answer.offsets.get((OF_TOPIC, message.queue_id), ())
     if message.reconsume_times or message.offset not in of_topic:
         for kind, queue_id in retries:
@@ -325,7 +324,7 @@ def _kind_of(message: Message, answer: PopResponse, retries: Sequence[tuple[int,
 
 
 class PopDelivery(MessageDelivery):
-    """The messages of one popped queue on their way to workers."""
+    """Brings popped messages of one topic and broker to workers."""
 
     def __init__(self, acks: PopAcks, mode: MessageMode) -> None:
         super().__init__(acks.queue, mode, acks)
@@ -333,14 +332,14 @@ class PopDelivery(MessageDelivery):
         self._acks = acks
 
     def deliver(self, messages: Sequence[Message]) -> None:
-        """Messages that were just handed out; after the end they are given back."""
+        """Messages were just popped; after the end they are given back."""
         if self._ended.done():
             self._acks.give_back(messages)
         else:
             super().deliver(messages)
 
     def _hidden(self, item: Any) -> Any:
-        """What of an item is hidden from others still. The rest is given back; a thread may ask."""
+        """The part of an item that is still invisible to others. The rest is given back. Thread-safe."""
         is_over, now = self._acks.queue.is_over, self._loop.time()
         late = [message for message in messages_of(item) if is_over(message, now)]
         if not late:
@@ -350,7 +349,7 @@ class PopDelivery(MessageDelivery):
         return None if isinstance(item, Message) else [message for message in item if message not in late] or None
 
     def _park(self, caller: Caller, messages: Sequence[Message], after: float) -> None:
-        """It is parked; after the end it is given back."""
+        """Park messages; after the end they are given back."""
         if self._ended.done():
             self._acks.give_back(messages)
         else:
@@ -360,7 +359,7 @@ class PopDelivery(MessageDelivery):
         return any(message.reconsume_times > CERTAIN for _, message in pairs)
 
     def _is_apart(self, taker: Taker, message: Message) -> bool:
-        """What has no attempt left becomes a dead letter, and no handler is called with it."""
+        """Whether a message has no attempt left: it becomes a dead letter without a call."""
         if not is_spent(message.reconsume_times, taker.handler.subscription.retries):
             return False
         reason = f"handed out {message.reconsume_times} times before, the last time without an end"
@@ -368,7 +367,7 @@ class PopDelivery(MessageDelivery):
         return True
 
     def _finish(self) -> None:
-        """Give back what was not started: nothing has to be handled for the sake of an offset."""
+        """Give back what was not started: no offset waits for it."""
         for run in self.runs():
             with contextlib.suppress(IndexError):  # a thread may be faster
                 while run.items:
@@ -381,9 +380,9 @@ class PopDelivery(MessageDelivery):
 async def shared_out(
     member: Member, topic: str, connected: Iterable[str], present: Iterable[MessageQueue]
 ) -> tuple[frozenset[MessageQueue], str | None]:
-    """The queues that brokers let this member pop; if a broker did not tell, its `present` queues, and why.
+    """The queues that brokers let this member pop. If a broker does not tell, its `present` queues, and why.
 
-    `connected`: names of brokers that can be asked. `present`: the queues until now, of brokers of the topic.
+    `connected`: names of brokers that can be asked. `present`: the queues until now.
     """
     names = sorted(connected)
     asked = await asyncio.gather(*(_popped_at(member, topic, name) for name in names), return_exceptions=True)

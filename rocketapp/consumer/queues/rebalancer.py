@@ -1,15 +1,14 @@
-"""Who is in the group → which queues are ours: a loop that keeps the two in step.
+"""Rebalance: a loop that acquires and releases queues according to the members of the group.
 
-It looks every 20 s, at once when a broker says that members changed, when routes changed, and when a broker was lost,
-and after a second when something could not be asked. Topics are decided on one beside the other: a broker that does not
-answer delays the topics that it alone holds. Releasing takes its time beside the loop; a queue that is being given back
-is acquired again only after that.
+It runs every 20 s, at once when members or routes changed or a broker was lost, and after a second when something could
+not be asked. Topics are decided concurrently: a broker that does not answer delays only topics that it alone holds.
+Releasing happens beside the loop; a queue that is being given back is acquired again only after that.
 
-Every broker is asked once in a look, for all topics, and what they answer is united. Brokers hear of a member at
-different times, and one that has just been restarted knows few of them: members that unite what they are told agree as
-soon as any broker has heard of a change. A broker that does not answer soon after the first good answer is not waited
-for: what it says later counts in the next look, which follows at once when it names others. A list without us is not
-acted on: that broker forgot us, or never heard of us. It is told who we are, and asked again a second later.
+Every broker is asked once per look, for all topics, and the answers are united. Brokers hear of a member at different
+times, and one that has just restarted knows few of them: members that unite the answers agree as soon as any broker has
+heard of a change. A broker that does not answer soon after the first good answer is not waited for: its late answer
+counts in the next look, which follows at once when it names others. A list without this member is not acted on: that
+broker forgot us, or never heard of us. It gets a heartbeat, and is asked again a second later.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _Question = asyncio.Task[list[str] | RocketAppError]
 
 
 class Rebalancer:
-    """The queues of one group that this member owns."""
+    """Acquires and releases the queues of one group."""
 
     def __init__(
         self,
@@ -66,10 +65,9 @@ class Rebalancer:
         flow_control: FlowControl,
         check: SubscriptionCheck,
     ) -> None:
-        """The commits of `starts` hear when queues may be uncertain, or certain again; `check` hears who the members
-        are.
+        """The commits of `starts` are told when queues may be uncertain or certain again; `check` who the members are.
 
-        `modes` know every running call of the group: a stop waits for them.
+        `modes`: know every running call of the group, for a stop that waits for them.
         """
         self._member, self._group, self._me, self._brokers = member, member.name, member.client_id, member.brokers
         self._modes, self._starts, self._flow_control, self._check = modes, starts, flow_control, check
@@ -97,28 +95,28 @@ class Rebalancer:
 
     @property
     def members(self) -> frozenset[str]:
-        """The members of the group, as far as the last rebalance knows."""
+        """The members of the group as of the last rebalance."""
         return frozenset[str]().union(*self._members.values())
 
     # What it is told.
 
     def wake(self) -> None:
-        """Something changed: look soon."""
+        """Something changed: rebalance soon."""
         self._news.set()
 
     def broker_lost(self, broker_name: str) -> None:
-        """For that broker we have left the group: its queues are uncertain."""
+        """This member has left the group at that broker: its queues there are uncertain."""
         self._fencing.lost(broker_name, self._loop.time())
         self.wake()
 
     def broker_back(self, broker_name: str) -> None:
-        """After a disturbance members come back one by one: that broker's list is acted on a moment later."""
+        """Members return to the broker one by one: its list is acted on after a grace period."""
         self._lists.grace.disturb(broker_name, self._loop.time())
         self._commits.look_soon()
         self.wake()
 
     async def detect_freeze(self) -> None:
-        """Notice that this process stood still: frozen, or kept by a handler that blocks the loop."""
+        """Notice that the process stood still: suspended, or the loop blocked by a handler."""
         self._fencing.beat(self._loop.time())
         await repeat(_CLOCK_INTERVAL, self._look_at_clock)
 
@@ -130,7 +128,7 @@ class Rebalancer:
     # The loop.
 
     async def run(self) -> None:
-        """Keep owned and wanted queues in step, for ever."""
+        """Rebalance until cancelled."""
         grace_end = self._lists.grace.next_end(self._loop.time())
         while True:
             at = self._loop.time() + (self._member.config.rebalance_interval if self.is_complete else _AGAIN)
@@ -144,7 +142,7 @@ class Rebalancer:
             await asyncio.sleep(max(_LEAST, _LEAST_PER_TOPIC * len(self._member.subscriptions)))
 
     async def rebalance(self) -> None:
-        """Look once at every topic, and act on what is found."""
+        """Rebalance all topics once."""
         self._lists.begin()
         problems = await asyncio.gather(*map(self._try_to_look, self._member.subscriptions))
         problem = next(filter(None, problems), "")
@@ -165,7 +163,7 @@ class Rebalancer:
             return f"{topic}: {type(error).__name__}: {error}"
 
     async def _look(self, topic: str) -> str | None:
-        """Decide on one topic; otherwise why it was not possible, empty when it is too early. Raises RocketAppError."""
+        """Rebalance one topic. Returns why it was not possible, or '' when it is too early. Raises RocketAppError."""
         route = self._member.client.routes.get(topic)
         if route is None:
             return None
@@ -198,7 +196,7 @@ class Rebalancer:
         return problem
 
     def _tell_left_out(self, topic: str, queues: Collection[MessageQueue], members: Collection[str]) -> None:
-        """Say it once when a strategy leaves a topic out, by a wrong name of a machine room for example."""
+        """Report once that a strategy assigns a topic's queues to nobody, as with a misspelt machine room."""
         if not members or not is_left_out(queues, members, group=self._group, allocation=self._allocation):
             self._left_out.discard(topic)
         elif topic not in self._left_out:
@@ -208,7 +206,7 @@ class Rebalancer:
             self._member.observe(LoopFailed("rebalance", f"{text}, which is on {brokers}"))
 
     async def _take_all(self, topic: str) -> str | None:
-        """Every queue of the topic is ours. Who else is a member is asked for the sake of the figures alone."""
+        """Broadcast: all queues of the topic are ours. The members are asked for only to be shown."""
         route = self._member.client.routes.get(topic)
         if route is None:
             return None
@@ -227,7 +225,7 @@ class Rebalancer:
         if self._stopped:
             for queue in there - mine:
                 if (owned := self._owned.get(queue)) is not None:
-                    owned.is_of_another()
+                    owned.owner_changed()
             return
         active = [queue for queue in before if queue in self._owned and not self._owned[queue].is_ending]
         for queue in sorted_queues(set(active) - mine):
@@ -247,7 +245,7 @@ class Rebalancer:
         task.add_done_callback(lambda _: self._given_back(queue))
 
     def _new(self, queue: MessageQueue, *, is_handed_over: bool) -> Owned:
-        """What consumes the queue, and does not run yet. `is_handed_over`: another member may still work on it."""
+        """A new assignment for a queue. `is_handed_over`: another member may still work on it."""
         mode, starts, flow_control = self._modes.of(queue.topic), self._starts, self._flow_control
         if queue.topic not in self._member.popped:
             return Assignment(queue, mode, starts=starts, flow_control=flow_control, handed_over=is_handed_over)
@@ -264,10 +262,10 @@ class Rebalancer:
     # The end.
 
     async def give_back_all(self, cut: asyncio.Event, drain_timeout: float) -> bool:
-        """Give every queue back; whether all that was started has been finished and committed.
+        """Give all queues back. Returns whether everything started was finished and committed.
 
-        Handlers may run for `drain_timeout` seconds, although other members may get their queues meanwhile: a member
-        that stops as well would only repeat what they do.
+        Handlers may run for `drain_timeout` seconds, even if other members have got their queues: a member that stops
+        too would only repeat their work.
         """
         self._stopped = True
         assignments = list(self._owned.values())
@@ -282,7 +280,7 @@ class Rebalancer:
         return not self._modes.callers.in_flight() and all(assignment.is_clean for assignment in assignments)
 
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
-        """When the time is over, or `cut` is set: wait for no handler any more, and tell which still ran."""
+        """After the timeout, or when `cut` is set: stop waiting for handlers, and report those that still run."""
         began = self._loop.time()
         await is_set_by(cut, began + drain_timeout)
         running: dict[str, list[Message]] = {}
@@ -296,10 +294,10 @@ class Rebalancer:
 
 
 class MemberLists:
-    """What the brokers answer to one look at the group after the other."""
+    """Asks the brokers for the members of the group, once per rebalance."""
 
     def __init__(self, member: Member, news: asyncio.Event) -> None:
-        """`news` is set when an answer that came too late calls for another look."""
+        """`news`: set when a late answer calls for another rebalance."""
         self._brokers, self._me, self._tasks, self._news = member.brokers, member.client_id, member.tasks, news
         self._loop = asyncio.get_running_loop()
         self.grace: GracePeriods = GracePeriods()
@@ -309,21 +307,21 @@ class MemberLists:
         self.begin()
 
     def begin(self) -> None:
-        """A new look begins: every broker is asked anew."""
+        """A new rebalance begins: ask every broker again."""
         self._asked: dict[str, _Question] = {}
         self._late_before, self._late = self._late, {}
 
     def is_grace_over(self, broker_name: str) -> bool:
-        """Whether the list of this broker may be acted on. Otherwise it only adds members to those of others."""
+        """Whether this broker's list may be acted on. Otherwise it only adds members to those of others."""
         now = self._loop.time()
         if self._brokers.slaves.is_new_stand_in(broker_name):
             self.grace.disturb(broker_name, now)
         return self.grace.is_over(broker_name, now)
 
     async def of(self, topic: str) -> frozenset[str] | None:
-        """The members of the group, ourselves among them; None when it is too early to decide.
+        """The members of the group, including this one; None when it is too early to decide.
 
-        RocketAppError when no broker of the topic tells.
+        Raises RocketAppError when no broker of the topic answers.
         """
         names = self._brokers.brokers_of(topic)
         # Others are being dialled; what they say can wait until they are reached.
@@ -337,7 +335,10 @@ class MemberLists:
         return members if may_act else None
 
     async def _united(self, names: Iterable[str]) -> tuple[frozenset[str], bool]:
-        """All members that are named soon, and whether a list with us in it may be acted on; raises without a list."""
+        """All members named soon, and whether a list that contains this member may be acted on.
+
+        Raises without a list.
+        """
         questions = {self._ask(name): name for name in names}
         lists: list[list[str]] = []
         problem: RocketAppError | None = None
@@ -365,7 +366,7 @@ class MemberLists:
         return members, may_act
 
     def _answered_late(self, name: str, members: frozenset[str], before: list[str] | None, question: _Question) -> None:
-        """Look again when others are members than was thought, also by what this broker had answered before."""
+        """Rebalance again if a late answer, or the broker's previous one, has other members."""
         if not question.cancelled() and not isinstance(answer := question.result(), RocketAppError):
             self._late[name] = answer
             if not members.issuperset(answer) or set(answer) != set(answer if before is None else before):

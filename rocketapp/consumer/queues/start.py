@@ -1,6 +1,6 @@
-"""Where a session of an owned queue begins.
+"""Finds the offset at which a session of an owned queue begins.
 
-At the committed offset, or where the start rule says, which is committed at once; under a lock only while that is
+It is the committed offset, or what the start rule says, which is committed at once; under a lock only while that is
 certain. Without an answer of its broker a queue is not consumed: an offset is never guessed.
 """
 
@@ -25,7 +25,7 @@ _LOOK_INTERVAL = 0.25
 
 
 class Starts:
-    """Finds out where the sessions of one group's queues begin."""
+    """Finds where the sessions of one group's queues begin."""
 
     def __init__(
         self,
@@ -36,9 +36,9 @@ class Starts:
         leases: Leases,
         attempts: FailedAttempts,
     ) -> None:
-        """`modes` may know better than the broker where a session begins.
+        """`modes`: may know better than the broker where a session begins.
 
-        `attempts` learns what the owner of a locked queue before has counted.
+        `attempts`: reads the attempts that the previous owner of a locked queue has counted.
         """
         self.commits: Commits = commits
         self._member, self._modes, self._store, self._fencing = member, modes, commits.store, commits.fencing
@@ -54,12 +54,12 @@ class Starts:
         return f"<Starts of {self._member.name}>"
 
     def joined(self, queues: Iterable[MessageQueue]) -> None:
-        """These queues had a route when this member joined; others appear later."""
+        """These queues existed when this member joined; others appear later."""
         self._known = set(queues)
 
     async def offset(self, queue: MessageQueue, lock: Lock | None, ended: asyncio.Future[None]) -> int | None:
-        """Where the session begins; None when it does not, because the lock is lost or the queue to be given back."""
-        while not ended.done() and (lock is None or await lock.usable(ended)):
+        """The offset of a new session; None if the lock is lost or the queue is to be given back."""
+        while not ended.done() and (lock is None or await lock.wait_until_certain(ended)):
             suspensions = 0 if lock is None else lock.suspensions
             asking = self._member.tasks.start(self._offset(queue), f"start of {queue}")
             try:
@@ -79,7 +79,7 @@ class Starts:
         return None
 
     async def _offset(self, queue: MessageQueue) -> int:
-        """The fixed offset, unless a plugin keeps the offsets; that is committed as well."""
+        """The committed offset, or the one of a plugin that stores offsets, which is committed as well."""
         await self._store.take(queue)
         mode, offset = self._modes.of(queue.topic), await self.fix(queue)
         if mode.own_start is None:
@@ -94,7 +94,7 @@ class Starts:
         return start
 
     async def fix(self, queue: MessageQueue) -> int:
-        """The committed offset; without one, what the rule says, committed with an answer."""
+        """The committed offset; without one, what the start rule says, after it is committed."""
         # Of a popped topic brokers keep the offsets, whatever the store: they hand out the messages.
         is_popped = queue.topic in self._member.popped
         if is_popped and self._rules.get(queue.topic, "first") == "first":
@@ -113,11 +113,12 @@ class Starts:
         return start
 
     async def moved_to(self, queue: MessageQueue, offset: int, lock: Lock | None, ended: asyncio.Future[None]) -> bool:
-        """Commit where the next session begins, as soon as the queue is certainly ours; False when it is no more.
+        """Commit the offset of the next session as soon as the queue is certainly ours. False when it is not ours any
+        more.
 
-        Until then it is not consumed: the next session knows nothing of what its broker has lost.
+        Until then it is not consumed: the next session would not know what its broker has lost.
         """
-        while not ended.done() and (lock is None or await lock.usable(ended)):
+        while not ended.done() and (lock is None or await lock.wait_until_certain(ended)):
             try:
                 await self._commit(queue, offset)
                 return True
@@ -127,7 +128,7 @@ class Starts:
         return False
 
     async def _commit(self, queue: MessageQueue, offset: int, store: GroupOffsets | None = None) -> None:
-        """If this member certainly still owns it: a start is fenced like any other commit."""
+        """Commit if this member certainly still owns the queue: fenced like any other commit."""
         is_listed = self._modes.of(queue.topic).needs_lock or self._fencing.is_listed(queue)
         is_ours = is_listed and self._fencing.is_confirmed(queue.topic, self._now())
         if not is_ours and not self._member.broadcast:
@@ -148,7 +149,7 @@ class Starts:
         return await self.by_start(queue, since)
 
     async def by_start(self, queue: MessageQueue, since: float | None = None) -> int:
-        """Where `start=` says, whatever is committed. `since`: nothing that came after this time is missed."""
+        """The offset by the start rule, whatever is committed. `since`: nothing stored after this time is missed."""
         brokers, rule = self._member.brokers, self._rules.get(queue.topic, "first")
         place = start_at(queue.topic, rule, joined=since)
         if place is Edge.MIN:

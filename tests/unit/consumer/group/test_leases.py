@@ -107,7 +107,7 @@ async def test_a_lock_whose_broker_is_away_is_given_back_when_that_is_there_agai
     await asyncio.sleep(10)
     assert len(events.of(LoopFailed)) == 1, "it is told once"
     locks.gone = False
-    leases.ask_now("broker-a")
+    leases.renew_now("broker-a")
     del locks.log[:]
     await asyncio.wait([wanted.gained])
     assert locks.log == [("unlock", 2), ("lock", 62), ("locked", 62)]
@@ -143,7 +143,7 @@ async def test_a_lock_that_its_broker_has_forgotten_by_itself_is_given_back_no_m
     await asyncio.sleep(61)
     locks.gone = False
     del locks.log[:]
-    leases.ask_now("broker-a")
+    leases.renew_now("broker-a")
     await asyncio.sleep(1)
     assert locks.log == []
     await locks.tasks.close()
@@ -168,12 +168,12 @@ async def test_after_a_lost_connection_locks_are_asked_for_again_and_used_when_n
     locks.gone = True
     leases.suspend("broker-a")
     assert not any(lock.held(asyncio.get_running_loop().time()) for lock in found)
-    waiting = asyncio.ensure_future(found[0].usable(never()))
+    waiting = asyncio.ensure_future(found[0].wait_until_certain(never()))
     await asyncio.sleep(5)
     assert not waiting.done()
     locks.gone = False
     del locks.log[:]
-    leases.ask_now("broker-a")
+    leases.renew_now("broker-a")
     assert await asyncio.wait_for(waiting, 0.2)
     assert locks.log == [("lock", 64), ("locked", 64)]
     await locks.tasks.close()
@@ -185,9 +185,9 @@ async def test_a_lock_that_is_refused_after_a_doubt_is_lost_for_good() -> None:
     leases, found = await held(locks, Events())
     leases.suspend("broker-a")
     locks.taken = {QUEUES[0]}
-    leases.ask_now("broker-a")
-    assert not await found[0].usable(never())
-    assert await found[1].usable(never())
+    leases.renew_now("broker-a")
+    assert not await found[0].wait_until_certain(never())
+    assert await found[1].wait_until_certain(never())
     assert found[0].lost.done()
     await locks.tasks.close()
 
@@ -198,7 +198,7 @@ async def test_a_lock_is_lost_when_another_member_committed_while_it_was_in_doub
     leases, found = await held(locks, Events())
     leases.suspend("broker-a")
     locks.unchanged = None  # its offset cannot be read yet
-    leases.ask_now("broker-a")
+    leases.renew_now("broker-a")
     await asyncio.sleep(3)
     assert not found[0].lost.done() and found[0].is_suspended
     locks.unchanged = False
@@ -213,7 +213,7 @@ async def test_a_lease_that_ran_out_while_the_loop_was_blocked_is_asked_for_befo
     _, found = await held(locks, Events())
     loop.stand_still(40)
     assert not found[0].held(loop.time())
-    assert await found[0].usable(never())
+    assert await found[0].wait_until_certain(never())
     assert not found[0].lost.done()
     await locks.tasks.close()
 
