@@ -317,7 +317,7 @@ class Broker:
             await _in_turns(self._core.timers.close())
         self._core.store.close()
 
-    def _write_popped(self) -> list[int]:
+    def _write_popped(self) -> dict[tuple[str, int], int]:
         """Write what is popped for the next start; return how far that need not read."""
         if not self._core.store.is_copy:
             try:

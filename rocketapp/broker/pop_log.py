@@ -2,6 +2,7 @@
 
 Eight queues of one topic that no client reads. Which checkpoints are open is in memory, and is read from the log at a
 start: from the first open one on, as `progress` says. What counts them is saved together with the offsets of groups.
+The topic has the name of the cluster. What was written while the cluster had another one is read as well.
 
 Apache RocketMQ sends these records through its timers, and they arrive when they are due. Those that it has left there
 when its directory comes here arrive while this broker runs.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 
 from rocketapp.broker.core import Core
@@ -30,7 +31,7 @@ from rocketapp.broker.store.queue_follower import QueueFollower
 from rocketapp.broker.store.stored import Stored
 from rocketapp.broker.timers import LONGEST_MS as LONGEST_TIMER_MS
 from rocketapp.broker.timers import slot_ms
-from rocketapp.errors import ConfigError, ProtocolError
+from rocketapp.errors import ProtocolError
 from rocketapp.model.event import Observe, RecordDamaged
 from rocketapp.wire.layout import Record
 
@@ -48,7 +49,7 @@ class ReviveLog:
     """What is handed out and not acknowledged, in the log and in memory."""
 
     def __init__(self, core: Core, observe: Observe) -> None:
-        """Read what the last run, or Apache RocketMQ, has left open. Raises ConfigError where another cluster has."""
+        """Read what the last run, or Apache RocketMQ, has left open."""
         self._core, self._observe = core, observe
         self._topic = revive_topic(core.config.cluster)
         self.on_scheduled: Callable[[float], object] = float
@@ -59,38 +60,29 @@ class ReviveLog:
         # OrderedDict because most leave near the front: a plain dict steps over its deleted slots.
         self.open: OrderedDict[Key, PopCheckpoint] = OrderedDict()
         """Every checkpoint of which a message is not acknowledged, in the order of their records in the log."""
-        store, topic, queues = core.store, self._topic, range(REVIVE_QUEUES)
-        done = [core.offsets.committed(REVIVE_GROUP, topic, queue) for queue in queues]
-        is_theirs = core.offsets.position is None and done != [None] * REVIVE_QUEUES
+        store = core.store
+        others = sorted(name for name in store.topics() - {self._topic} if name.startswith(revive_topic("")))
+        places = [(topic, queue) for topic in (*others, self._topic) for queue in range(REVIVE_QUEUES)]
+        done = {place: core.offsets.committed(REVIVE_GROUP, *place) for place in places}
+        is_theirs = core.offsets.position is None and any(last is not None for last in done.values())
         self._counted = store.recovered_end if is_theirs else core.offsets.position or 0
         """The offsets that were saved count the checkpoints up to here; those that Apache RocketMQ has saved, all."""
-        self._check_other_clusters()
-        self._queues = [QueueFollower(store, topic, queue, self._begin(topic, queue), self._note) for queue in queues]
-        for follower in self._queues:
+        self._queues: dict[tuple[str, int], QueueFollower] = {}
+        """By topic and queue. Those of the cluster's name of today are the last."""
+        for place, last in done.items():
+            self._queues[place] = QueueFollower(store, *place, 0 if last is None else last + 1, self._note)
+        for follower in self._queues.values():
             follower.catch_up(follower.behind)
         self.open = OrderedDict(sorted(self.open.items(), key=lambda item: item[1].physical))
 
     def __repr__(self) -> str:
         return f"<ReviveLog {len(self.open)} checkpoints are open>"
 
-    def _begin(self, topic: str, queue: int) -> int:
-        """The first record that is to be read."""
-        last = self._core.offsets.committed(REVIVE_GROUP, topic, queue)
-        return 0 if last is None else last + 1
-
-    def _check_other_clusters(self) -> None:
-        """Raises ConfigError where messages would be lost that were popped before the cluster had this name."""
-        end_of, queues = self._core.store.max_offset, range(REVIVE_QUEUES)
-        for topic in self._core.store.topics() - {self._topic}:
-            if topic.startswith(revive_topic("")) and any(end_of(topic, at) > self._begin(topic, at) for at in queues):
-                problem = f"what was popped in cluster {topic.removeprefix(revive_topic(''))} is not acknowledged yet"
-                raise ConfigError("broker.cluster", f"{problem}: give that name until it is, and then stop the broker")
-
     @property
     def is_durable(self) -> bool:
         """Whether a loss of power leaves all checkpoints, so that offsets that count them may be saved."""
         store = self._core.store
-        last = [store.entry(self._topic, at, queue.position - 1) for at, queue in enumerate(self._queues)]
+        last = [store.entry(*place, queue.position - 1) for place, queue in self._queues.items()]
         return all(entry is None or entry[0] < store.durable_position for entry in last)
 
     def record(self, checkpoint: PopCheckpoint, now_ms: int, done: Sequence[int] = ()) -> Record:
@@ -103,7 +95,7 @@ class ReviveLog:
         try:
             found = read(stored.raw_properties, stored.body, stored.queue_id, stored.physical)
         except ProtocolError:
-            self._observe(RecordDamaged(self._topic, stored.queue_id, stored.queue_offset, stored.physical))
+            self._observe(RecordDamaged(stored.topic, stored.queue_id, stored.queue_offset, stored.physical))
             return
         if isinstance(found, PopCheckpoint):
             place, end = found.key.place, max(found.offsets, default=-1) + 1
@@ -172,24 +164,24 @@ class ReviveLog:
 
     # What outlives the process.
 
-    def progress(self) -> list[int]:
-        """Per queue the last record that need not be read again."""
+    def progress(self) -> dict[tuple[str, int], int]:
+        """Of each topic and queue the last record that need not be read again."""
         before, position = self._core.store.offset_before, math.inf if self._first is None else self._first.physical
-        return [before(position, self._topic, at, queue.position) - 1 for at, queue in enumerate(self._queues)]
+        return {place: before(position, *place, queue.position) - 1 for place, queue in self._queues.items()}
 
-    def note_progress(self, progress: Sequence[int]) -> None:
+    def note_progress(self, progress: Mapping[tuple[str, int], int]) -> None:
         """The log is durable up to these records: the next start begins behind them."""
-        for queue, last in enumerate(progress):
+        for place, last in progress.items():
             if last >= 0:
-                self._core.offsets.commit(REVIVE_GROUP, self._topic, queue, last)
+                self._core.offsets.commit(REVIVE_GROUP, *place, last)
 
-    def write_open(self, now_ms: int) -> list[int]:
+    def write_open(self, now_ms: int) -> dict[tuple[str, int], int]:
         """Before a stop: write again what is open, in the order in which it is due; return the progress before it.
 
         The next start reads nothing else. Apache RocketMQ goes through them in their order, so retries that are far
         away become timers: what is popped later need not wait for them. Raises StoreError.
         """
-        core, before = self._core, [queue.position - 1 for queue in self._queues]
+        core, before = self._core, {place: queue.position - 1 for place, queue in self._queues.items()}
         for checkpoint in sorted(self.open.values()):
             far_ms = checkpoint.key.popped_ms + checkpoint.invisible_ms - 1000  # as Apache RocketMQ has it
             if _LONGEST_IN_FLIGHT_MS < far_ms - now_ms < LONGEST_TIMER_MS:
@@ -204,7 +196,7 @@ class ReviveLog:
             first = self._first
             if first is None:
                 return
-            queue = self._queues[first.revive_queue]
+            queue = self._queues[self._topic, first.revive_queue]
             recent = self._core.store.entry(self._topic, first.revive_queue, queue.position - FARTHEST_BACK)
             if recent is None or first.physical >= recent[0]:
                 return
