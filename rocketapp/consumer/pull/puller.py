@@ -116,6 +116,7 @@ class Puller:
             except TimeoutError:
                 text = f"it was not pulled for {_HANGS:g} s: what it waited for is given up"
                 self._member.observe(LoopFailed(f"pull {queue}", text))
+                await asyncio.sleep(self._member.config.pull_retry_delay)  # a time limit of others may be short
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
                 self._member.failed(f"pull {queue}", error)

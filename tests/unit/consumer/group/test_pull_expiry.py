@@ -83,6 +83,29 @@ async def test_a_queue_whose_offset_is_refused_is_pulled_again_when_the_look_at_
 
 
 @in_virtual_time
+async def test_a_pull_that_ends_at_once_by_a_time_limit_of_others_is_not_tried_again_without_a_pause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = FakeCluster()
+    await cluster.start()
+    cluster.create("topic")
+
+    async def never_called(_message: Message) -> None:
+        raise AssertionError("nothing can be pulled")
+
+    async def times_out(*_: Any) -> Any:
+        await asyncio.sleep(0.01)
+        raise TimeoutError
+
+    monkeypatch.setattr(Brokers, "to_pull", times_out)
+    member = await cluster.member(consumed(never_called)).start()
+    await asyncio.sleep(10)
+    assert 5 < len(member.events.of(LoopFailed)) < 40
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
 async def test_a_queue_whose_process_stood_still_for_two_minutes_is_not_consumed_anew() -> None:
     """Its loop looks at the pulls before these get their turn."""
     cluster, taken = FakeCluster(), list[int]()
