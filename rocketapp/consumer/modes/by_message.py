@@ -28,7 +28,7 @@ from rocketapp.consumer.retry.attempts import RetriesInPlace, Step
 from rocketapp.consumer.workers.caller import Caller
 from rocketapp.consumer.workers.run import MESSAGES_PER_ROUND, FreeRun, Pair, Taker
 from rocketapp.model.message_queue import MessageQueue
-from rocketapp.model.names import is_retry_topic
+from rocketapp.model.names import DLQ_PREFIX, RETRY_PREFIX
 from rocketapp.model.subscription import KEYED
 from rocketapp.state.flow_control import QueueLimits
 from rocketapp.state.handover import RUN_ON
@@ -127,7 +127,8 @@ class MessageDelivery:
         self._left = 0
         """After the end: free messages that start no more."""
         self._table_of(self.queue.topic)
-        self._is_tidied_soon, self._is_retried = False, is_retry_topic(self.queue.topic)
+        self._is_tidied_soon = False
+        self._is_retried = self.queue.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._process_queue}: {len(self._lines)} lines, {len(self._free)} free runs>"

@@ -283,14 +283,15 @@ class Forwarder:
 class _Call:
     """One forwarded message. A failure of an ordered, popped or dead-letter message is reported to the owner."""
 
-    def __init__(self, message: Message, handler: Handler, redelivery: Redelivery, *, is_replay: bool) -> None:
-        assert message.queue is not None
+    def __init__(
+        self, place: _Place, message: Message, handler: Handler, redelivery: Redelivery, *, is_replay: bool
+    ) -> None:
         self.message, self.handler, self._redelivery = message, handler, redelivery
         kind = kind_of(handler.subscription)
         self._tells_failures = is_replay or kind.in_order or kind is POPPED
         self.answer: asyncio.Future[DirectResult] = asyncio.get_running_loop().create_future()
-        # From 0: of what lies below in its queue nothing is known to be done.
-        self.own: ProcessQueue[Message] = ProcessQueue(message.queue, 0)
+        # Where it lies, also as a dead letter. From 0: of what lies below in its queue nothing is known to be done.
+        self.own: ProcessQueue[Message] = ProcessQueue(place.queue, 0)
         self.delivery: Any = None
         """Of the concurrent mode, which lies above. None: its handler may not be called yet."""
         self._if_empty = DirectResult(SUCCESS)
@@ -417,7 +418,7 @@ class ForwardReceiver:
         if request.is_by_member:
             message.reconsume_times = request.attempts
         redelivery = self._mode.context.redelivery
-        call = self._running[place] = _Call(message, handler, redelivery, is_replay=bool(request.replay))
+        call = self._running[place] = _Call(place, message, handler, redelivery, is_replay=bool(request.replay))
         call.answer.add_done_callback(lambda _: self._has_ended(place, request, call))
         if request.locked_by:
             self._member.tasks.start(self._under_lock(call, request.locked_by), f"lock {place.queue}")

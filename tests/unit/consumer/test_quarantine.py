@@ -18,7 +18,9 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.names import dlq_topic
 from rocketapp.state.process_queue import ProcessQueue
 from rocketapp.wire.codes import RequestCode
+from rocketapp.wire.layout import encode_record
 from rocketapp.wire.record import Message
+from rocketapp.wire.requests.direct import SUCCESS, DirectRequest
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.consumer.members import member_alone
 from tests.unit.consumer.reports import message
@@ -353,4 +355,25 @@ async def test_a_message_that_another_broker_has_in_the_place_of_a_cause_is_call
         cluster = await with_ids("b")
     await run(cluster, Journal(found, ClockAt(1000.0), lambda _: None), retries=0)
     assert (CAUSE in called, cluster.bodies(dlq_topic("group"))) == ((True, []) if is_another else (False, [b"4"]))
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_dead_letter_that_is_replayed_is_not_taken_for_the_retry_at_its_offset(tmp_path: Path) -> None:
+    cluster, called = FakeCluster(), list[int]()
+    await cluster.start()
+    cluster.create("topic")
+    (dead_letters,) = cluster.create(dlq_topic("group"))
+    cluster.send_many(dead_letters, 1, RETRY_TOPIC="topic")
+
+    async def take(message: Message) -> None:
+        called.append(message.offset)
+
+    journal = journal_with(tmp_path, {"group %RETRY%group@broker-a:0": {0: [9, 9, 1000.0, False]}})
+    member = await cluster.member(consumed(take, retries=2), journal=journal).start()
+    request = DirectRequest("group", "", "", dead_letters.topic, dead_letters.broker_name, 0, replay="one")
+    result = await member.consumer.consume_directly(request, encode_record(cluster.log[dead_letters][0]))
+    assert (result.result, called) == (SUCCESS, [0])
+    assert await member.stop()
+    journal.close()
     await cluster.stop()
