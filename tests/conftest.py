@@ -118,6 +118,7 @@ _WITH_PROCESSES = (
     *(f"tests/unit/cli/test_{name}.py" for name in _COMMANDS),
     "tests/unit/operate/test_in_chromium",
     "tests/unit/plugins/telemetry/test_own_provider",
+    "tests/unit/test_forked_workers",
     "tests/unit/testing/test_pytest_plugin",
 )
 """Other tests that start processes without such a fixture."""

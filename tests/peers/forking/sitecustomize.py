@@ -23,6 +23,7 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in os.environ["ROCKETAPP_TESTS_IMPORT"].split():
         importlib.import_module(name)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one of them may have set another
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
