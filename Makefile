@@ -13,7 +13,7 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test style types typed check peers docs pipeline java bench faults simulation year spark templates environments clean
+.PHONY: help run test style types typed check collected peers docs pipeline java bench faults simulation year spark templates environments clean
 
 help:
 	@echo "make run     start the example app with an embedded broker; ARGS='--workers 2' adds options"
@@ -39,7 +39,7 @@ run: .venv/.run-stamp
 
 # Types are checked first, beside what prepares the tests: those that check users' code find read what it imports.
 test: style .cache/spark-jars/.stamp .cache/asyncapi/.stamp
-	@$(MAKE) --no-print-directory -j 2 peers typed
+	@$(MAKE) --no-print-directory -j 3 collected peers typed
 	@$(BIN)/pytest -n $(JOBS) --dist loadscope $(ARGS); code=$$?; [ ! -e .cache/types.wrong ] && exit $$code
 	@.ci/missing-suites
 
@@ -57,7 +57,11 @@ types: .venv/.dev-stamp
 
 check: style types
 
-# Fetches the jars of RocketMQ.
+# Two processes read and compile all tests, each its half, so that those below need not; and the jars of RocketMQ are fetched.
+collected: .venv/.dev-stamp
+	@for half in $(if $(ARGS),"",tests/unit --ignore=tests/unit); do \
+		$(BIN)/pytest --collect-only -q $$half $(ARGS) >/dev/null 2>&1 & done; wait
+
 peers: .venv/.dev-stamp
 	@$(BIN)/python -m tests.peers.prepare || echo "the jars of RocketMQ cannot be had: its tests will say so" >&2
 

@@ -28,7 +28,6 @@ from tests.peers.java_client import JavaClient, Peer
 from tests.peers.prepare import prepare
 from tests.peers.running_app import RunningApp
 from tests.turns_of_tests import Turns
-from tests.workers import fork_workers
 
 SUITE = "tests against Apache RocketMQ and its Java client"
 _not_run: dict[str, str] = {}
@@ -87,11 +86,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPart:
     return ByPart(config, log)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    fork_workers(config.invocation_params.args)
-
-
 _PROCESSES = {
     *("apache", "cluster", "embedded", "java_classes", "own_server", "peer", "reader", "shared_server"),
     *("spark", "start"),
@@ -118,7 +112,6 @@ _WITH_PROCESSES = (
     *(f"tests/unit/cli/test_{name}.py" for name in _COMMANDS),
     "tests/unit/operate/test_in_chromium",
     "tests/unit/plugins/telemetry/test_own_provider",
-    "tests/unit/test_forked_workers",
     "tests/unit/testing/test_pytest_plugin",
 )
 """Other tests that start processes without such a fixture."""

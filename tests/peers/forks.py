@@ -35,8 +35,6 @@ RUN = (
     *(f"{name}.plugin" for name in ("rocketapp_lake", "rocketapp_pyspark", "rocketapp_redis") if find_spec(name)),
 )
 """With these comes nearly all that a broker has imported when it serves, and a plain app at its first message."""
-FORKING = "import tests.peers.forking.sitecustomize\n"
-"""With this begins the source of a program that forks without a longer PYTHONPATH."""
 _FORKING = Path(__file__).with_name("forking")
 _STATUS = struct.Struct("i")
 _one_at_a_time = threading.Lock()
@@ -54,18 +52,16 @@ class Fork:
         environment: Mapping[str, str],
         out: IO[bytes],
         err: IO[bytes],
-        into: IO[bytes] | None = None,
         new_session: bool = False,
         program: Sequence[str] = ("-m", "rocketapp"),
         imported: Sequence[str] = RUN,
     ) -> None:
         """Run `python PROGRAM ARGUMENTS` in a directory, with these variables and no others but a longer PYTHONPATH.
 
-        The program finds the modules `imported` imported. One that begins with `FORKING` has exactly these variables.
+        The program finds the modules `imported` imported.
         """
-        if FORKING not in "".join(program):
-            path = os.pathsep.join(filter(None, [str(_FORKING), environment.get("PYTHONPATH")]))
-            environment = {**environment, "PYTHONPATH": path}
+        path = os.pathsep.join(filter(None, [str(_FORKING), environment.get("PYTHONPATH")]))
+        environment = {**environment, "PYTHONPATH": path}
         self.args = [*program, *arguments]
         self.returncode: int | None = None
         self._ended, ended = os.pipe()
@@ -77,9 +73,8 @@ class Fork:
                 "ignored": [number for number in HEARD if signal.getsignal(number) == signal.SIG_IGN],
                 "new_session": new_session,
             }
-            with _one_at_a_time, Path(os.devnull).open("rb") as nothing:
-                streams = [(into or nothing).fileno(), out.fileno(), err.fileno()]
-                self.pid = _parent(environment, program, imported).fork(request, [*streams, ended])
+            with _one_at_a_time:
+                self.pid = _parent(environment, program, imported).fork(request, [out.fileno(), err.fileno(), ended])
         finally:
             os.close(ended)
 

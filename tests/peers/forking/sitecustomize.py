@@ -1,7 +1,6 @@
 """An interpreter imports this as it starts; the one that tests start forks here for each command that it is asked for.
 
-In a fork it goes on from here as at any start: to the program, with the arguments of that command. A program that is to
-have the variables of its test, and no longer PYTHONPATH, imports this by itself.
+In a fork it goes on from here as at any start: to the program, with the arguments of that command.
 """
 
 import gc
@@ -23,7 +22,6 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
     heard = signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in os.environ["ROCKETAPP_TESTS_IMPORT"].split():
         importlib.import_module(name)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # one of them may have set another
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
@@ -42,7 +40,7 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
                     os.write(descriptor, _STATUS.pack(os.waitstatus_to_exitcode(status)))
                     os.close(descriptor)
         if connection.fileno() in ready:
-            request, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 4)
+            request, descriptors, _, _ = socket.recv_fds(connection, 1 << 20, 3)
             if not request:
                 for pid in tell:
                     os.kill(pid, signal.SIGKILL)
@@ -52,8 +50,8 @@ def _serve(connection: socket.socket) -> dict[str, Any]:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 signal.signal(signal.SIGINT, heard)
-                for number, stream in enumerate(descriptors[:3]):
-                    os.dup2(stream, number)
+                os.dup2(descriptors[0], 1)
+                os.dup2(descriptors[1], 2)
                 os.closerange(3, 4096)
                 connection.detach()
                 return dict(json.loads(request))

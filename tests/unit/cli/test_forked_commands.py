@@ -62,16 +62,3 @@ def test_how_it_ended_is_known(start: Start, folder: Path) -> None:
     run.ends(-signal.SIGKILL)
     run.signal(signal.SIGKILL)
     start("routes", "nothing").ends(2)
-
-
-def test_a_program_that_forks_by_itself_reads_what_it_is_given_and_has_no_other_variables(folder: Path) -> None:
-    given, told = folder / "given", folder / "told"
-    given.write_text("one")
-    shows = "import os, sys; print([sys.stdin.read(), dict(os.environ)])"
-    with given.open("rb") as into, told.open("wb") as out:
-        program, variables = ["-c", forks.FORKING + shows], {"SEEN": "yes", "LC_CTYPE": "C.UTF-8"}
-        fork = forks.Fork(
-            [], directory=folder, environment=variables, into=into, out=out, err=out, program=program, imported=[]
-        )
-        assert fork.wait(60) == 0
-    assert told.read_text() == f"{['one', variables]}\n"
