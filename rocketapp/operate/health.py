@@ -195,7 +195,7 @@ _MENDS: Final[Mapping[str, str]] = {
     "over 30 s gives it up; see what their handler does with them",
     r"has failed: what is behind it waits": "the log says why it fails: mend the handler, or pass the message over "
     "(failures.skip_messages)",
-    r" is parked: ": "it goes on by itself: the copy ends, or its process has died and its lease ends "
+    r" is parked: another copy": "it goes on by itself: the copy ends, or its process has died and its lease ends "
     "(idempotency.lease)",
     r"waits for a free call": "raise concurrency= of the handler, or start more --workers",
     r"waits for the rate": "raise rate= of the handler, or change it with app.adjust",
