@@ -140,8 +140,10 @@ def test_what_is_committed_by_hand_was_said_to_be_whatever_happens(seed: int, on
 
 
 def test_popped_messages_are_handled_or_dead_whatever_happens(one_by_one: ProcessPoolExecutor) -> None:
-    results = [one_by_one.submit(simulate, seed, POP) for seed in range(POP_SEEDS)]
-    found = {seed: result.result().findings for seed, result in enumerate(results) if result.result().findings}
+    seeds = range(5, 5 + POP_SEEDS)  # in more than one of these members give messages back
+    results = [one_by_one.submit(simulate, seed, POP) for seed in seeds]
+    found = {seed: result.result().findings for seed, result in zip(seeds, results, strict=True)}
+    found = {seed: findings for seed, findings in found.items() if findings}
     assert found == {}, "again: python -m tests.simulation --workload pop --seeds SEED SEED+1 --show"
     events = [event for result in results for event in result.result().history]
     reasons = {event.why for event in events if isinstance(event, facts.Hidden)}
