@@ -119,6 +119,15 @@ def test_what_was_put_is_found_before_it_is_saved_meanwhile_and_then() -> None:
     assert numbers(index, "all") == [6, 5, 4, 3, 2, 1, 0]
 
 
+def test_items_are_synced_before_slots_lead_to_them_and_slots_before_the_header_counts_the_items() -> None:
+    disk, calls = Disk(), list[str]()
+    index = index_of(disk)
+    take(index, [stored(1)])
+    disk.on_call = lambda number, name, path: calls.append(name)
+    save(index)
+    assert calls == ["write", "sync_directory", "sync", "write", "sync", "write"]
+
+
 def test_slots_that_are_far_apart_and_near_ones_are_written() -> None:
     files = MemoryFiles()
     index = index_of(files, slots=1_000_000, items=50_000)
