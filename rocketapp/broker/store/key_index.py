@@ -203,9 +203,7 @@ class IndexFile:
             for lead in near:
                 slot, item = lead >> _SLOT_SHIFT, lead & _ITEM_MASK
                 if slot != last:
-                    newest = slots[slot - start]
-                    if not 0 <= newest < first:
-                        newest = self._counted(newest)
+                    newest = self._counted(slots[slot - start])
                 before[item - first] = newest
                 last, newest = slot, item
         return before

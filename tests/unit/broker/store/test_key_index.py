@@ -196,6 +196,21 @@ def test_an_item_that_is_not_counted_and_does_not_lead_back_ends_the_start(befor
     assert numbers(again, "all") == [3, 2, 1, 0]
 
 
+@pytest.mark.parametrize("damage", [-5, 2_000_000_000])
+def test_a_slot_that_leads_to_no_item_is_an_empty_one(damage: int) -> None:
+    files = MemoryFiles()
+    index = index_of(files, slots=1)
+    take(index, [stored(1, "a", unique=False)])
+    save(index)
+    file = files.open(f"index/{files.names('index')[0]}")
+    file.write(struct.pack(">i", damage), 40)
+    assert numbers(index, "a") == []
+    take(index, [stored(2, "a", unique=False)])
+    save(index)
+    assert numbers(index, "a") == [2]
+    assert struct.unpack(">i", file.read(4, 40 + 4 + 2 * 20 + 16)) == (0,), "item 2 leads to none before it"
+
+
 @pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 36 + b"\x7f\0\0\0"])
 def test_a_damaged_file_is_left_alone_and_what_it_held_is_taken_in_again(damage: bytes) -> None:
     files = MemoryFiles()
@@ -227,6 +242,30 @@ def test_a_crash_at_any_file_call_loses_no_key(stop_at: int, seed: int, has_powe
     take(again, [stored(number, "all") for number in range(again.position // 100, 30)])
     assert all(number in numbers(again, f"ID{number}") for number in range(30))
     assert set(numbers(again, "all")) == set(range(30))
+
+
+def test_slots_far_apart_that_lead_behind_the_header_are_taken_back_at_the_next_start() -> None:
+    disk = Disk()
+    index = index_of(disk, slots=5_000)
+    keys = {number: str(number) * number for number in range(1, 9)}
+    take(index, [stored(1, keys[1], unique=False)])
+    save(index)
+    take(index, [stored(number, keys[number], unique=False) for number in range(2, 9)])
+
+    def stop_before_the_header(number: int, name: str, path: str) -> None:
+        calls.append(name)
+        if calls.count("sync") == 2 and name == "write":
+            raise Stopped
+
+    calls = list[str]()
+    disk.on_call = stop_before_the_header
+    with contextlib.suppress(Stopped):
+        save(index)
+    disk.on_call = None
+    again = index_of(disk, slots=5_000)
+    assert [numbers(again, key) for key in keys.values()] == [[1], *[[]] * 7]
+    slots = read_whole(disk, f"index/{disk.names('index')[0]}")[40 : 40 + 4 * 5_000]
+    assert sum(slots) == 1, "every slot is empty but the one that leads to item 1"
 
 
 @given(st.integers(1, 60), st.integers(0, 1000))
