@@ -204,7 +204,7 @@ class Stage:
 
 
 class _Awaited:
-    """A plugin's offset store, for whose answers virtual time waits as it does for threads: it may ask a database."""
+    """A plugin's offset store, for whose answers virtual time waits as it does for handlers: it may ask a database."""
 
     def __init__(self, store: OffsetStore, loop: DrivenLoop) -> None:
         self._store, self._loop = store, loop
@@ -213,11 +213,8 @@ class _Awaited:
         method = getattr(self._store, name)
 
         async def awaited(*given: Any) -> Any:
-            self._loop.jobs += 1
-            try:
+            with self._loop.waiting():
                 return await method(*given)
-            finally:
-                self._loop.jobs -= 1
 
         return awaited
 
