@@ -168,7 +168,9 @@ class Assignment(Owned):
         pulling = member.tasks.start(puller.run(), f"pull {self.queue}")
         try:
             try:
-                await self._wait(session.overtaken, delivery.over, *([] if lock is None else [lock.lost]))
+                await self._wait(pulling, session.overtaken, delivery.over, *([] if lock is None else [lock.lost]))
+                if pulling.done():
+                    pulling.result()  # a bug has ended it: the next session begins a moment later
             finally:
                 pulling.cancel()
             correction = session.overtaken.result() if session.overtaken.done() else None

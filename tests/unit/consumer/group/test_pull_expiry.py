@@ -10,11 +10,17 @@ from typing import Any
 import pytest
 
 from rocketapp.consumer.brokers import Brokers
+from rocketapp.errors import RocketAppError
 from rocketapp.model.event import LoopFailed, Released
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed
 from tests.unit.scripted import eventually, in_virtual_time
+
+
+class _UnshowableError(RocketAppError):
+    def __str__(self) -> str:
+        raise ValueError("no words")
 
 
 @in_virtual_time
@@ -101,6 +107,31 @@ async def test_a_pull_that_ends_at_once_by_a_time_limit_of_others_is_not_tried_a
     member = await cluster.member(consumed(never_called)).start()
     await asyncio.sleep(10)
     assert 5 < len(member.events.of(LoopFailed)) < 40
+    assert await member.stop()
+    await cluster.stop()
+
+
+@in_virtual_time
+async def test_a_queue_whose_pull_loop_ends_by_a_bug_is_consumed_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, taken, failures = FakeCluster(), list[int](), count()
+    await cluster.start()
+    (queue,) = cluster.create("topic")
+
+    async def take(message: Message) -> None:
+        taken.append(message.offset)
+
+    async def fails_once(brokers: Brokers, where: Any, *others: Any) -> Any:
+        if next(failures) == 0:
+            raise _UnshowableError("the first pull")
+        return await to_pull(brokers, where, *others)
+
+    to_pull = Brokers.to_pull
+    monkeypatch.setattr(Brokers, "to_pull", fails_once)
+    monkeypatch.setattr(Brokers, "recognised_at", lambda _brokers, _queue: None)
+    member = await cluster.member(consumed(take)).start()
+    cluster.send_many(queue, 3)
+    await eventually(lambda: taken == [0, 1, 2], 30)
+    assert "no words" in str(member.events.of(LoopFailed))
     assert await member.stop()
     await cluster.stop()
 
