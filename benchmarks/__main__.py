@@ -17,17 +17,17 @@ import platform
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import table
-from benchmarks.runs import Bench, Figures, resident_mb, sends, start_of_broker
+from benchmarks.brokers import BrokerBench
+from benchmarks.runs import Bench, Figures
 from benchmarks.table import Row
 from tests.peers import toolchain
-from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.clusters import Apache
 
 PARTS = ("consuming", "workers", "trace", "publishing", "latency", "idle", "brokers")
 FLOOR_OF = {"async": "async", "sync": "threads", "orderly": "orderly", "keyed": "async"}
@@ -83,9 +83,7 @@ class Run:
             "machine": platform.platform(),
         }
         self.goals: list[table.Goal] = []
-        started = time.monotonic()
         self.apache = Apache(home / "apache", heap="1g")
-        self.apache_start_s = time.monotonic() - started
 
     def measure(self) -> None:
         """Every part that was asked for, one after the other."""
@@ -238,37 +236,12 @@ class Run:
         self.figures["idle"] = found
 
     def brokers(self) -> None:
-        start_s = start_of_broker(self.home / "started")
-        embedded = Embedded(self.home / "embedded")
-        try:
-            ours = self._broker(embedded, start_s)
-            theirs = self._broker(self.apache, self.apache_start_s)
-        finally:
-            embedded.stop()
+        bench = BrokerBench(self.bench, self.home, loops()[-1], self.options.count, self.options.rounds)
+        bench.measure(self.apache)
+        ours, theirs = bench.found["embedded"], bench.found["apache"]
         self.goals += table.broker_goals(ours, theirs)
-        self.figures["brokers"] = {"embedded": ours, "apache": theirs}
+        self.figures["brokers"] = bench.found
         self._show(table.brokers(ours, theirs))
-
-    def _broker(self, cluster: Cluster, start_s: float) -> Figures:
-        """Sends with 1, 16 and 64 threads, draining by our consumer, resident memory."""
-        count, server, bench = self.options.count, cluster.name_server, self.bench
-        rates = {}
-        for threads, share in ((1, 24), (16, 6), (64, 6)):
-            _tell(f"sends to {cluster.name}, {threads} threads")
-            rates[threads] = sends(bench, cluster, threads, max(2000, count // share))["per_second"]
-        topic = bench.fresh("drain")
-        bench.produce(server, topic, count, batch=32, threads=4)
-        _tell(f"draining {cluster.name}")
-        drained = bench.consume_ours(server, topic, count, "async", loops()[-1])
-        _tell(f"draining {cluster.name} with Go")
-        go = bench.consume_go(server, topic, count)
-        return {
-            "sends": rates,
-            "drained_per_second": drained["per_second"],
-            "drained_by_go_per_second": 0.0 if isinstance(go, str) else go["per_second"],
-            "start_s": start_s,
-            "rss_mb": resident_mb(cluster.broker_pid),
-        }
 
     def _show(self, lines: list[str]) -> None:
         print("\n" + "\n".join(lines) + "\n", flush=True)

@@ -19,7 +19,6 @@ from typing import Any
 
 from rocketapp import SyncClient
 from tests.peers import toolchain
-from tests.peers.clusters import Cluster
 
 HERE = Path(__file__).resolve().parent
 WHOLE = {
@@ -274,25 +273,3 @@ def resident_mb(pid: int) -> float:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024 / 1e6
     raise RuntimeError(f"no VmRSS of {pid}")
-
-
-def sends(bench: Bench, cluster: Cluster, threads: int, count: int) -> Figures:
-    """Sends of 1 KiB from the Java producer, one message each."""
-    figures = bench.produce(cluster.name_server, bench.fresh("sends"), count, batch=1, threads=threads)
-    if figures["failed_sends"]:
-        raise RuntimeError(f"{figures['failed_sends']} sends failed on {cluster.name}")
-    return figures
-
-
-def start_of_broker(directory: Path) -> float:
-    """Seconds from the start of a process of `rocketapp broker` until it serves, with an empty directory."""
-    command = [sys.executable, "-m", "rocketapp", "broker", "--dir", str(directory), "--listen", "127.0.0.1:0"]
-    started = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        seconds = time.monotonic() - started
-        process.terminate()
-    if not line.startswith("serving on "):
-        raise RuntimeError(f"the broker did not start: {line!r}")
-    return seconds

@@ -23,8 +23,14 @@ DRESSED = {
 """The same of other kinds, with the mode of Java's that stands beside them; for both loops."""
 OF_FLOOR, CPU_US, FIRST_S, RESIDENT_MB = 0.9, 3.0, 0.5, 80
 """Part of what pure Python can do; CPU of a message; start to first message; memory of an idle app and of a broker."""
-TIMES_APACHE = {1: 1.2, 16: 1.6, 64: 2.0}
-"""Threads that send -> how many times as fast as Apache's broker the embedded one stores."""
+TIMES_APACHE = {"sends/s, 1 threads": 1.2, "sends/s, 16 threads": 1.6, "sends/s, 64 threads": 1.8}
+TIMES_APACHE |= {f"drained by {who}, messages/s": 1.0 for who in ("ours", "Java", "Go")}
+TIMES_APACHE |= {"sends/s, 64 threads, synchronous flush": 1.5}
+"""How many times as fast as Apache's broker the embedded one is at least."""
+BESIDE_APACHE = {"p99 of sends beside other work, ms": 1.0}
+"""How many times as long as Apache's it takes at most."""
+OF_BROKER = {"start to serving, s": FIRST_S, "resident at the end, MB": RESIDENT_MB, "a new topic, ms": 5.0}
+"""The most of the embedded broker alone."""
 TWO_WORKERS = 1.6
 """What two processes handle beside one, on two cores."""
 HANDLERS_COST = 1.5
@@ -226,34 +232,30 @@ def dispatch_goals(cost: Mapping[str, float]) -> list[Goal]:
 
 
 def broker_goals(embedded: Figures, apache: Figures) -> list[Goal]:
-    """The embedded broker beside Apache RocketMQ's."""
+    """The embedded broker beside Apache RocketMQ's, and by itself."""
     goals = []
-    for threads, rate in embedded["sends"].items():
-        times, wanted = rate / apache["sends"][threads], TIMES_APACHE[threads]
-        goals.append(Goal(f"sends with {threads} threads: at least {wanted} x Apache's broker", times, times >= wanted))
-    for name, key in (("our consumer", "drained_per_second"), ("Go's", "drained_by_go_per_second")):
-        if embedded.get(key) and apache.get(key):
-            times = embedded[key] / apache[key]
-            goals.append(Goal(f"drained by {name} at least as fast as Apache's broker", times, times >= 1))
-    goals.append(Goal(f"serves within {FIRST_S:g} s of its start", embedded["start_s"], embedded["start_s"] <= FIRST_S))
-    goals.append(_small("a broker", embedded["rss_mb"]))
+    for what, wanted in TIMES_APACHE.items():
+        if embedded.get(what) and apache.get(what):
+            times = embedded[what] / apache[what]
+            goals.append(Goal(f"{what}: at least {wanted} x Apache's broker", times, times >= wanted))
+    for what, most in BESIDE_APACHE.items():
+        if embedded.get(what) and apache.get(what):
+            times = embedded[what] / apache[what]
+            goals.append(Goal(f"{what}: at most {most} x Apache's broker", times, times <= most))
+    for what, most in OF_BROKER.items():
+        if what in embedded:
+            goals.append(Goal(f"{what}: at most {most:g}", embedded[what], embedded[what] <= most))
     return goals
 
 
 def brokers(embedded: Figures, apache: Figures) -> list[str]:
     """The table of the two brokers."""
     lines = ["| broker | embedded | Apache | ratio |", "| --- | ---: | ---: | ---: |"]
-    for threads, rate in embedded["sends"].items():
-        other = apache["sends"][threads]
-        lines.append(f"| sends/s, {threads} threads | {rate:,.0f} | {other:,.0f} | {rate / other:.2f} |")
-    for name, key in (
-        ("drained by ours, messages/s", "drained_per_second"),
-        ("drained by Go, messages/s", "drained_by_go_per_second"),
-        ("start to serving, s", "start_s"),
-        ("resident at the end, MB", "rss_mb"),
-    ):
-        if embedded.get(key) and apache.get(key):
-            lines.append(f"| {name} | {embedded[key]:,.2f} | {apache[key]:,.2f} | {embedded[key] / apache[key]:.2f} |")
+    for what, ours in embedded.items():
+        if what in apache and what != "rounds":
+            lines.append(f"| {what} | {ours:,.2f} | {apache[what]:,.2f} | {ours / apache[what]:.2f} |")
+        elif what != "rounds":
+            lines.append(f"| {what} | {ours:,.2f} | | |")
     return lines
 
 
