@@ -163,6 +163,7 @@ def sink_of(plugins: Plugins, subscriptions: Sequence[Subscription]) -> Sink | N
         (kind_of(subscription).in_order, "is declared in order: remove that, a sink has its own order"),
         (subscription.broadcast, "is broadcast: remove that, a sink takes each message once"),
         (subscription.mode == "pop", 'has mode="pop": remove that, the queues of a sink are pulled'),
+        (subscription.rate, f"has rate={subscription.rate}: remove that, a sink takes messages as they are pulled"),
     )
     for is_so, problem in problems:
         if is_so:

@@ -489,6 +489,7 @@ class Wrong(Wants):
         ([Wrong], {}, "returned 5: return a function, a Sink"),
         ([Wants], {"orderly": True}, "is declared in order"),
         ([Wants], {"tags": "a"}, "has other handlers in its group"),
+        ([Wants], {"rate": 5}, "has rate=5"),
     ],
 )
 def test_what_cannot_work_stops_the_start(plugins: list[Any], options: dict[str, Any], problem: str) -> None:
