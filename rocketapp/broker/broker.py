@@ -183,7 +183,7 @@ class Broker:
             unique_ids=UniqueIds(b"\x7f\x00\x00\x01", random.getrandbits(16), random.getrandbits(32)),
             copies_from="" if store.is_copy else None,
         )
-        self._pops = Pops(core, ReviveLog(core, observe), saving.order)
+        self._pops = Pops(core, ReviveLog(core, observe), saving.order, observe)
         saving.save_all()  # a full disk is reported, and does not keep a broker from serving what it has
         lock_file.save_now()
         return core

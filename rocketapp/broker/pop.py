@@ -20,6 +20,7 @@ from rocketapp.broker.pop_checkpoints import REVIVE_QUEUES, Key, Place, PopCheck
 from rocketapp.broker.pop_log import ReviveLog
 from rocketapp.broker.pop_tables import InOrder, PopOrder
 from rocketapp.broker.store.reading import MOST_BYTES, ReadResult, ReadStatus
+from rocketapp.model.event import LoopFailed, Observe
 from rocketapp.model.names import dlq_topic, is_retry_topic
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire import properties as names
@@ -112,8 +113,8 @@ class Popped(NamedTuple):
 class Pops:
     """What was handed out by one broker, and is to be handed out again."""
 
-    def __init__(self, core: Core, log: ReviveLog, order: PopOrder) -> None:
-        self._core, self._order = core, order
+    def __init__(self, core: Core, log: ReviveLog, order: PopOrder, observe: Observe) -> None:
+        self._core, self._order, self._observe = core, order, observe
         self.log: ReviveLog = log
         self._next_queue = 0
 
@@ -195,6 +196,8 @@ class Pops:
                 return _Found.of(kind, place, start, result), left, False
             if result.max_offset == 0 or result.next_offset == start:
                 return None, 0, False
+            if result.status is ReadStatus.OFFSET_TOO_SMALL:
+                self._tell_deleted(place, start, result.next_offset - start, "unread")
             self._core.offsets.commit(*place, result.next_offset)
             start = result.next_offset
         return None, left, True
@@ -318,11 +321,13 @@ class Pops:
         retry = topic if is_retry_topic(topic) else retry_topic_of(group, topic, OF_RETRY)
         if core.offsets.committed(group, core.ensure_topic(retry, 1).name, 0) is None:
             core.offsets.commit(group, retry, 0, core.store.min_offset(retry, 0))  # so that they count as backlog
-        here = Host.of(core.address)
-        for offset in checkpoint.left():
+        here, left, first = Host.of(core.address), checkpoint.left(), core.store.min_offset(topic, queue_id)
+        if deleted := sum(offset < first for offset in left):
+            self._tell_deleted(checkpoint.key.place, left[0], deleted, "before they were acknowledged")
+        for offset in left:
             data = core.store.message(topic, queue_id, offset)
             if data is None:
-                continue  # damaged, which was reported, or deleted with the oldest ones
+                continue  # damaged or deleted, which was reported
             record = decode_record(data)
             raw = record.raw_properties
             has_room = len(raw) <= names.LONGEST - _ROOM
@@ -342,6 +347,13 @@ class Pops:
                 )
             )
         return again
+
+    def _tell_deleted(self, place: Place, offset: int, count: int, when: str) -> None:
+        """Members that pull see this themselves, those that pop do not."""
+        group, topic, queue_id = place
+        self._observe(
+            LoopFailed(f"pop {topic}:{queue_id}", f"group {group}: from offset {offset} on {count} were deleted {when}")
+        )
 
     def drop(self, topic: str) -> None:
         """The topic was deleted: nothing of it comes again."""

@@ -36,7 +36,7 @@ def _meant(result: object, subscription: Subscription, *, raised: bool) -> Outco
             return Skip(getattr(result, "reason", ""))
         return Skip(result) if raised else None
     if failure.dead and kind_of(subscription).by_message:  # what a polled call has pulled is pulled again
-        return DeadLetter(failure.text)
+        return DeadLetter(failure.text if failure.kind == "DeadLetter" else str(failure))  # names the exception
     if failure.parked:
         return Pause(failure.text) if failure.pause else Park(failure.after or 0.0, failure.text)
     return Retry(failure.after)

@@ -25,6 +25,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from tests.unit.broker.asking import Client, Running, running
 from tests.unit.broker.store.disk import Stopped, disk_of
 from tests.unit.broker.store.stores import Events, SetClock, bodies, config, delete_topic, open_store, record
+from tests.unit.broker.test_pop import Member
 from tests.unit.broker.test_timers import send_timed
 from tests.unit.broker.test_transactions import COMMIT, end, half
 from tests.unit.scripted import in_virtual_time
@@ -138,6 +139,23 @@ async def test_a_commit_of_a_half_message_that_has_left_is_refused() -> None:
         files.part = 0.96
         await asyncio.sleep(60)
         assert await end(client, sent, COMMIT) == ResponseCode.SYSTEM_ERROR
+
+
+@in_virtual_time
+async def test_what_leaves_before_a_group_that_pops_is_done_with_it_is_told() -> None:
+    async with running(**OPTIONS) as broker:
+        one = Member(await broker.client())
+        await fill(one.client, "orders", 6)
+        assert len(await one.pop(max_messages=1, invisible_ms=4000 * int(KEPT))) == 1
+        await asyncio.sleep(1.3 * KEPT)
+        assert await ends(one.client, "orders") == (4, 6)
+        assert [each.message.offset for each in await one.pop()] == [4]
+        await asyncio.sleep(4 * KEPT)
+        told = [event.error for event in broker.events if isinstance(event, LoopFailed)]
+        assert told == [
+            "group billing: from offset 1 on 3 were deleted unread",
+            "group billing: from offset 0 on 1 were deleted before they were acknowledged",
+        ]
 
 
 @in_virtual_time

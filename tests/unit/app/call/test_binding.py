@@ -410,6 +410,7 @@ def test_a_policy_says_what_an_exception_means_for_the_rest_of_a_batch() -> None
         good, bad = message(b'{"item": "%s"}' % item.encode()), message(b"broken")
         outcome = call_of(app)([good, bad])
         assert (type(outcome[good]), type(outcome[bad])) == (kind, DeadLetter)
+        assert outcome[good].reason.startswith(("KeyError: 'no room'", "ValueError: no room"))
 
 
 async def test_work_that_may_not_be_done_fails_the_whole_batch_beside_an_undecodable_message() -> None:
