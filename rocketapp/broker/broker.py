@@ -219,9 +219,9 @@ class Broker:
         """What these processors answer, some of it later."""
         return table_of(*processors, tasks=self._tasks)
 
-    def settle(self) -> None:
+    def store_sends(self) -> None:
         """Store and answer what was sent since the last call."""
-        self._sends.settle()
+        self._sends.store_sends()
 
     async def run(self, work: Callable[[], object]) -> None:
         """Run disk work where the event loop does not wait for it."""

@@ -128,7 +128,7 @@ class Flusher(DiskThread):
                 await self._finish(store.begin_flush(everything=True))
                 paths = store.end_delete(doomed)
         except StoreError:
-            store.keep(doomed)
+            store.cancel_delete(doomed)
             raise
         try:
             await self.run(lambda: deque(map(store.files.remove, paths), maxlen=0))

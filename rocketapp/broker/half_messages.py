@@ -66,7 +66,7 @@ class HalfMessages:
         self._open: dict[int, OpenHalf] = {}
         QueueFollower(store, OP_TOPIC, 0, progress[1], self._take_end).catch_up(store.max_offset(OP_TOPIC, 0))
         halves = QueueFollower(store, HALF_TOPIC, 0, progress[0], self._take)
-        while halves.behind:
+        while halves.lag:
             if halves.position in self._ended:
                 halves.position += 1  # it need not be read
             else:

@@ -252,7 +252,7 @@ class Pops:
             elif checkpoint is not None and (done := [each for each in checkpoint.left() if each in offsets]):
                 records.append(log.record(checkpoint, now_ms, done))
         # Also where there is little room: what is done would come again, and need more.
-        self._core.store.append_batch(records, in_need=True)
+        self._core.store.append_batch(records, ignores_refusal=True)
 
     def _ack_in_order(self, key: Key, offsets: Sequence[int]) -> None:
         for offset in offsets:

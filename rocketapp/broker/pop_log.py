@@ -72,7 +72,7 @@ class ReviveLog:
         for place, last in done.items():
             self._queues[place] = QueueFollower(store, *place, 0 if last is None else last + 1, self._note)
         for follower in self._queues.values():
-            follower.catch_up(follower.behind)
+            follower.catch_up(follower.lag)
         self.open = OrderedDict(sorted(self.open.items(), key=lambda item: item[1].physical))
 
     def __repr__(self) -> str:

@@ -37,10 +37,10 @@ class RequestDispatch:
     """Request code -> processor."""
 
     def __init__(
-        self, *tables: Mapping[int, Served], settle: Callable[[], None] | None, check: Check | None = None
+        self, *tables: Mapping[int, Served], store_sends: Callable[[], None] | None, check: Check | None = None
     ) -> None:
-        """`settle` stores the sends that were served: called before anything else is. None: nobody can send."""
-        self._check, self._settle = check, settle
+        """`store_sends` stores the sends that were served: called before anything else is. None: nobody can send."""
+        self._check, self._store_sends = check, store_sends
         self._rows = {int(code): row for table in tables for code, row in table.items()}
 
     def __repr__(self) -> str:
@@ -49,8 +49,8 @@ class RequestDispatch:
     def serve(self, connection: Connection, command: Command) -> Command | None:
         """Answer one request; None when it is answered later or never."""
         row = self._rows.get(command.code)
-        if self._settle is not None and command.code not in SENDS:
-            self._settle()
+        if self._store_sends is not None and command.code not in SENDS:
+            self._store_sends()
         try:
             if row is not None and len(command.body) > _MOST_FASTJSON_BYTES:
                 _check_body(command)

@@ -105,7 +105,7 @@ class TimedMessages:
 
     def __len__(self) -> int:
         """Messages that wait, and recalls of them."""
-        return self._waiting + self._queue.behind
+        return self._waiting + self._queue.lag
 
     def waiting(self, most: int) -> Iterator[tuple[int, Record]]:
         """The next ones, with the time when each is due, in milliseconds since 1970; what is recalled is left out."""
@@ -156,7 +156,7 @@ class TimedMessages:
     @property
     def progress(self) -> Position | None:
         """What is delivered; None while the queue is not read to its end."""
-        return None if self._queue.behind else self._position()
+        return None if self._queue.lag else self._position()
 
     def to_save(self) -> Callable[[], None] | None:
         """A function that writes the position, in any thread, when all of the log until now is on disk.

@@ -170,11 +170,11 @@ class EmbeddedBroker:
             brokers.connection_lost(connection)
 
         return Listener(
-            serve=RequestDispatch(*tables, check=check, settle=broker.settle).serve,
+            serve=RequestDispatch(*tables, check=check, store_sends=broker.store_sends).serve,
             max_frame_bytes=MAX_FRAME_BYTES,
             most_connections=_most_connections(),
             on_lost=lost,
-            on_served=broker.settle,
+            on_served=broker.store_sends,
             decode=send.decode if permissions is None else frame.decode,  # a signature is over all fields
         )
 

@@ -185,7 +185,9 @@ class AdminThreads:
             asked, process, connection, command = self._waiting.popleft()
             self.waited = max(self.waited, now - asked)
             row = Served(partial(self.serve, process), KEYS_ARE_ENOUGH)
-            if (response := RequestDispatch({command.code: row}, settle=None).serve(connection, command)) is not None:
+            if (
+                response := RequestDispatch({command.code: row}, store_sends=None).serve(connection, command)
+            ) is not None:
                 connection.reply(response)
 
     def _refuse_late(self) -> None:
@@ -226,7 +228,9 @@ class _Watched(EmbeddedBroker):
     def _new_listener(self, broker: Engine, texts: KvConfig, *_: object) -> Listener:  # type: ignore[override]
         self.engine, self.core = broker, broker._core
         table = {code: self._in_thread(code, row) for code, row in broker.table().items()}
-        dispatch = RequestDispatch(table, table_of(NameServer(lambda: [broker.shown()]), texts), settle=broker.settle)
+        dispatch = RequestDispatch(
+            table, table_of(NameServer(lambda: [broker.shown()]), texts), store_sends=broker.store_sends
+        )
 
         def serve(connection: Connection, command: Command) -> Command | None:
             for hear in self.hearers:
@@ -238,7 +242,7 @@ class _Watched(EmbeddedBroker):
             serve=serve,
             max_frame_bytes=MAX_FRAME_BYTES,
             on_lost=lambda connection, _: broker.connection_lost(connection),
-            on_served=broker.settle,
+            on_served=broker.store_sends,
         )
 
     def _in_thread(self, code: int, row: Served) -> Served:
@@ -299,8 +303,8 @@ class Broker(NamedBroker):
             stored = facts.Stored(world.loop.time(), queue, appended.queue_offset, number_of(record.body))
             world.history.append(stored)
 
-        def append_batch_and_tell(records: Any, *, in_need: bool = False) -> list[Stored]:
-            stored = append_batch(records, in_need=in_need)
+        def append_batch_and_tell(records: Any, *, ignores_refusal: bool = False) -> list[Stored]:
+            stored = append_batch(records, ignores_refusal=ignores_refusal)
             for record, appended in zip(records, stored, strict=True):
                 told(record, appended)
             return stored
@@ -376,7 +380,8 @@ class RouteServer:
 
     async def _serve(self) -> None:
         listener = Listener(
-            serve=RequestDispatch(table_of(NameServer(self._shown)), settle=None).serve, max_frame_bytes=MAX_FRAME_BYTES
+            serve=RequestDispatch(table_of(NameServer(self._shown)), store_sends=None).serve,
+            max_frame_bytes=MAX_FRAME_BYTES,
         )
         await self._world.network.listen(*split_address(NAME_SERVER), listener.accept)
 

@@ -30,7 +30,7 @@ from rocketapp.wire.requests.admin import TopicConfig
 from rocketapp.wire.requests.recall import RecallHandle
 from rocketapp.wire.requests.send import REGION, SendRequest, SendResponse, usual_answer
 
-_OURS = BORN_IPV6 | STORE_IPV6 | 12
+_OUR_FLAGS = BORN_IPV6 | STORE_IPV6 | 12
 """Bits of `sys_flag` that producers may not set: kinds of addresses and the transaction state."""
 _new_record = tuple.__new__
 """With sixteen values a call of `Record` costs several times as much, and each send pays for one."""
@@ -43,7 +43,7 @@ _REQUEST_BYTES, _MESSAGE_BYTES = 2048, 512
 """About what a request, and each of its messages, takes in memory beside its body until it is answered."""
 
 
-class _Sent(msgspec.Struct):
+class _PendingSend(msgspec.Struct):
     """One request that is stored together with the others of its read."""
 
     connection: Connection
@@ -61,7 +61,7 @@ class SendProcessor:
 
     def __init__(self, core: Core, flusher: Flusher) -> None:
         self._core, self._flusher = core, flusher
-        self._sent: list[_Sent] = []
+        self._sent: list[_PendingSend] = []
         """What the read that is served now has brought."""
         self._kept_bytes = 0
         """What is in memory, beside bodies, for answers that wait for the disk."""
@@ -81,13 +81,13 @@ class SendProcessor:
         self._sent.append(take(connection, command, request, queue_id))
         return None
 
-    def settle(self) -> None:
+    def store_sends(self) -> None:
         """Store the sends since the last call with one write, and answer them."""
         if self._sent:
             sent, self._sent = self._sent, []
             self._store(sent)
 
-    def _store(self, sent: list[_Sent]) -> None:
+    def _store(self, sent: list[_PendingSend]) -> None:
         try:
             self._flusher.check_room(self._kept_bytes)
             stored = self._core.store.append_batch([record for one in sent for record in one.records])
@@ -108,7 +108,7 @@ class SendProcessor:
         else:
             self._answer(sent, stored, None)
 
-    def _kept(self, sent: list[_Sent], stored: list[Stored]) -> Tell:
+    def _kept(self, sent: list[_PendingSend], stored: list[Stored]) -> Tell:
         """What answers these later. Until then they count as memory that is in use."""
         size = len(sent) * _REQUEST_BYTES + len(stored) * _MESSAGE_BYTES
 
@@ -119,7 +119,7 @@ class SendProcessor:
         self._kept_bytes += size
         return tell
 
-    def _answer(self, sent: list[_Sent], stored: list[Stored], error: StoreError | None) -> None:
+    def _answer(self, sent: list[_PendingSend], stored: list[Stored], error: StoreError | None) -> None:
         """Answer where these are stored. After an error it is unknown whether they stay."""
         answered, at, frames = self._flusher.answered, 0, list[bytes]()
         for one in sent:
@@ -181,7 +181,7 @@ class SendProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] has no queue to write")
         return self._core.random.randrange(topic.write_queues)
 
-    def _single(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
+    def _single(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _PendingSend:
         core, body, topic = self._core, command.body, request.topic
         self._check_body(body)
         stamped = self._stamp.single(request.properties)
@@ -203,9 +203,9 @@ class SendProcessor:
             core.timers.check_room()
             record = timed(record, stamped.timer_ms)
             handle = RecallHandle(topic, core.config.name, stamped.timer_ms + 1, unique_key).encode()
-        return _Sent(connection, command, [record], request.topic, queue_id, unique_key, handle)
+        return _PendingSend(connection, command, [record], request.topic, queue_id, unique_key, handle)
 
-    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _Sent:
+    def _batch(self, connection: Connection, command: Command, request: SendRequest, queue_id: int) -> _PendingSend:
         core = self._core
         if is_retry_topic(request.topic):
             raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -230,7 +230,7 @@ class SendProcessor:
                 raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed: send its messages singly")
             record = self.record(connection, request, body, stamped.raw, topic=request.topic, queue_id=queue_id)
             records.append(record._replace(flag=flag))
-        return _Sent(connection, command, records, request.topic, queue_id)
+        return _PendingSend(connection, command, records, request.topic, queue_id)
 
     def _check_body(self, body: bytes) -> None:
         if not body:
@@ -243,7 +243,7 @@ class SendProcessor:
     ) -> Record:
         """The record to store for a request."""
         born, here, flags = self._core.hosts(connection)
-        said = request.flag, 0, 0, request.sys_flag & ~_OURS | flags, request.born_ms
+        said = request.flag, 0, 0, request.sys_flag & ~_OUR_FLAGS | flags, request.born_ms
         hosts = born.raw, born.port, 0, here.raw, here.port
         return _new_record(Record, (topic, body, raw, queue_id, *said, *hosts, request.reconsume_times, 0))
 

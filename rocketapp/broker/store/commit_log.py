@@ -91,16 +91,16 @@ class CommitLog:
         try:
             return file.read(size, at)
         except OSError:
-            self.distrust(position + size)
+            self.distrust_below(position + size)
             return read_readable(file, size, at, UNREADABLE)
 
-    def distrust(self, position: int) -> None:
+    def distrust_below(self, position: int) -> None:
         """Records that begin before this position are whole only if a look at them says so."""
         position = min(position, self.end)
         self.trusted_from, self._doubted = max(self.trusted_from, position), max(self._doubted, position)
 
     def begin_search(self) -> None:
-        """From now on whoever finds damage says so to `distrust`."""
+        """From now on whoever finds damage says so to `distrust_below`."""
         self._doubted = self.min_position
 
     def end_search(self) -> None:
@@ -108,25 +108,25 @@ class CommitLog:
         self.trusted_from = self._doubted
 
     @property
-    def room(self) -> int:
+    def max_append_bytes(self) -> int:
         """The most bytes of records that a segment has room for."""
         return self._segment_bytes - BLANK_BYTES
 
-    def next_place(self, size: int) -> int:
-        """Where `place_for` would put so many bytes."""
-        if self._tail is None or self.end + size <= self._tail_start + self.room:
+    def next_position(self, size: int) -> int:
+        """Where `make_room` would put so many bytes."""
+        if self._tail is None or self.end + size <= self._tail_start + self.max_append_bytes:
             return self.end
         return self._tail_start + self._segment_bytes
 
-    def place_for(self, size: int) -> int:
+    def make_room(self, size: int) -> int:
         """The position of the next records, which have so many bytes. Begins a segment if the last has no room."""
-        place = self.next_place(size)
+        place = self.next_position(size)
         if self._tail is None or place != self.end:
             self._roll(place)
         return place
 
     def write(self, data: Bytes) -> None:
-        """Append after `place_for`. When it raises StoreError nothing was written, unless it says `is_unknown`."""
+        """Append after `make_room`. When it raises StoreError nothing was written, unless it says `is_unknown`."""
         end, tail = self.end, self._tail
         assert tail is not None
         size = len(data)

@@ -95,7 +95,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         """Whether this is a present queue, whose topic was not deleted meanwhile."""
         return self.get((queue.topic, queue.queue_id)) is queue
 
-    def hand_over(self, topic: str, queue_id: int, take: Take) -> None:
+    def subscribe_follower(self, topic: str, queue_id: int, take: Take) -> None:
         """Give each new message of this queue to its follower. The queue need not exist yet."""
         self._followers[topic, queue_id] = take
         queue = self.get((topic, queue_id))
@@ -114,7 +114,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             queue = known((topic, queue_id)) or self.ensure(topic, queue_id)
             before = doubtful.pop(queue, None) if doubtful else None
             if before is not None:
-                self._settle(queue, before, offset)
+                self._decide_doubtful(queue, before, offset)
                 queue = self[topic, queue_id]
             if offset != queue.max_offset:
                 if not self._is_copy or queue.max_offset:
@@ -129,7 +129,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         if self._unwritten >= _MOST_UNWRITTEN:
             self.write()
 
-    def mend(self, queue: ConsumeQueue, stored: Stored) -> bool:
+    def rebuild_entry(self, queue: ConsumeQueue, stored: Stored) -> bool:
         """Rebuild the entry of a record. Returns whether it has changed."""
         entry = stored.physical, stored.size, self._code(stored)
         if has_changed := queue.entry(stored.queue_offset) != entry:
@@ -139,10 +139,10 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
     def finish(self) -> None:
         """No next record comes before a start: accept a doubtful offset if it is possible."""
         for queue, stored in self._doubtful.items():
-            self._settle(queue, stored, stored.queue_offset + 1)
+            self._decide_doubtful(queue, stored, stored.queue_offset + 1)
         self._doubtful.clear()
 
-    def _settle(self, queue: ConsumeQueue, doubtful: Stored, following: int) -> None:
+    def _decide_doubtful(self, queue: ConsumeQueue, doubtful: Stored, following: int) -> None:
         """Decide on a doubtful record by the offset of the next record of its queue."""
         offset, expected = doubtful.queue_offset, queue.max_offset
         if following == expected + 1:
@@ -227,7 +227,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
 
     # Where topics are deleted.
 
-    def take_out(self, below: Mapping[str, float]) -> Queues:
+    def forget_topics(self, below: Mapping[str, float]) -> Queues:
         """Forget queues whose messages all lie below the position given for their topic, and return them.
 
         Their files stay.

@@ -34,7 +34,7 @@ _PART = 65_536
 """Items that are saved at once, which need some MB meanwhile. With fewer, slots are read and written more often."""
 _SLOT_SHIFT, _ITEM_MASK = 32, (1 << 32) - 1
 """A lead is a slot and an item of it as one number: sorted, leads have the order of the slots, and in one of items."""
-_NEAR = 4096
+_GROUP_SLOTS = 4096
 """Slots that are read, or written, by one call: those between two wanted ones cost less than another call."""
 _MOST_WALKED = 20_000
 """Items that one question looks at: other requests wait meanwhile, some 20 ms."""
@@ -152,7 +152,7 @@ class IndexFile:
     def close(self) -> None:
         self._file.close()
 
-    def take_back_slots(self) -> None:
+    def repair_slots(self) -> None:
         """After a crash: reset slots that lead to items which the header does not count."""
         slots = set[int]()
         for item in range(self._count, self._items):
@@ -186,9 +186,9 @@ class IndexFile:
 
     def _newest(self, slot: int) -> int:
         """The newest saved item of this slot; 0 for none."""
-        return self._counted(self._read_slots(slot, slot)[0])
+        return self._newest_counted(self._read_slots(slot, slot)[0])
 
-    def _counted(self, item: int) -> int:
+    def _newest_counted(self, item: int) -> int:
         """This item, or the first before it in its slot that is saved; 0 for none."""
         while item >= self._count:  # a crash, or an error, came before it was counted
             before = self._read_item(item)[3] if item < self._items else 0
@@ -199,27 +199,27 @@ class IndexFile:
         """For each item that is saved next the one before it in its slot. Their leads are sorted."""
         first, before = self._count, array("i", bytes(4 * len(leads)))
         last = newest = -1
-        for slots, start, near in self._near(leads):
+        for slots, start, near in self._slot_groups(leads):
             for lead in near:
                 slot, item = lead >> _SLOT_SHIFT, lead & _ITEM_MASK
                 if slot != last:
-                    newest = self._counted(slots[slot - start])
+                    newest = self._newest_counted(slots[slot - start])
                 before[item - first] = newest
                 last, newest = slot, item
         return before
 
     def _write_slots(self, leads: list[int]) -> None:
         """Let slots lead to these items; of one slot, to the last."""
-        for slots, start, near in self._near(leads):
+        for slots, start, near in self._slot_groups(leads):
             for lead in near:
                 slots[(lead >> _SLOT_SHIFT) - start] = lead & _ITEM_MASK
             self._file.write(_big_endian(slots), self._slot_at(start))
 
-    def _near(self, leads: list[int]) -> Iterator[tuple[array[int], int, list[int]]]:
-        """Groups of near slots: what they contain, the first of them, and their part of the sorted leads."""
+    def _slot_groups(self, leads: list[int]) -> Iterator[tuple[array[int], int, list[int]]]:
+        """Groups of slots near each other: their contents, the first slot, and their part of the sorted leads."""
         begin = 0
         while begin < len(leads):
-            end = bisect_left(leads, leads[begin] + (_NEAR << _SLOT_SHIFT), begin)
+            end = bisect_left(leads, leads[begin] + (_GROUP_SLOTS << _SLOT_SHIFT), begin)
             start, stop = leads[begin] >> _SLOT_SHIFT, leads[end - 1] >> _SLOT_SHIFT
             yield self._read_slots(start, stop), start, leads[begin:end]
             begin = end
@@ -271,7 +271,7 @@ class KeyIndex:
             if len(name) == 17 and name.isdigit():
                 opened = IndexFile(files, name, slots, items)
                 if opened.is_usable:
-                    opened.take_back_slots()
+                    opened.repair_slots()
                     self._opened.append(opened)
                 else:  # of other sizes, or damaged: it is left alone, and what it held is taken in again
                     opened.close()

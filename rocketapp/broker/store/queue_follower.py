@@ -21,13 +21,13 @@ class QueueFollower:
     def __init__(self, store: MessageStore, topic: str, queue_id: int, position: int, take: Take) -> None:
         self._store, self._place, self._take = store, (topic, queue_id), take
         self.position: int = min(max(position, store.min_offset(topic, queue_id)), store.max_offset(topic, queue_id))
-        store.queues.hand_over(topic, queue_id, self._stored)
+        store.queues.subscribe_follower(topic, queue_id, self._stored)
 
     def __repr__(self) -> str:
-        return f"<QueueFollower {self._place[0]}:{self._place[1]} at {self.position}, {self.behind} behind>"
+        return f"<QueueFollower {self._place[0]}:{self._place[1]} at {self.position}, {self.lag} behind>"
 
     @property
-    def behind(self) -> int:
+    def lag(self) -> int:
         """How many messages are not taken yet."""
         return self._store.max_offset(*self._place) - self.position
 
@@ -39,7 +39,7 @@ class QueueFollower:
     def catch_up(self, most: int) -> bool:
         """Take so many of the messages that are there; whether that was all. Damaged ones are left out."""
         stop = self.position + most
-        while self.behind > 0:
+        while self.lag > 0:
             if self.position >= stop:
                 return False
             at, count = self.position, min(stop - self.position, MOST_MESSAGES)

@@ -16,31 +16,31 @@ from rocketapp.broker.store.recovery import records_of
 from rocketapp.broker.store.stored import Stored
 from rocketapp.errors import StoreError
 
-_MOST_HOPELESS = 65_536
+_MOST_NOT_FOUND = 65_536
 _MOST_READ_BYTES = 67_108_864
 """Most of the log that is read for an entry that is not empty."""
 _SLICE = 256
 """Entries or records that are looked at in one step."""
 
 
-class Repair:
+class QueueRepair:
     """The repairs of one store. An entry whose record is not found is searched only once."""
 
     def __init__(self, log: CommitLog, queues: ConsumeQueues) -> None:
         self._log, self._queues = log, queues
-        self._hopeless: set[tuple[ConsumeQueue, int]] = set()
+        self._not_found: set[tuple[ConsumeQueue, int]] = set()
         self._under_way: set[ConsumeQueue] = set()
         self.later: Callable[[Generator[None]], object] | None = None
         """Takes the steps of a repair in turns of the loop; without it a read takes them all."""
         self.mended: int = 0
         """Entries that were made again."""
 
-    def mend(self, queue: ConsumeQueue, offsets: list[int]) -> bool:
+    def rebuild_entries(self, queue: ConsumeQueue, offsets: list[int]) -> bool:
         """Rebuild the first of these bad entries that was not searched yet. Returns whether there was one.
 
         Raises StoreError while a repair goes on beside the loop.
         """
-        offset = next((each for each in offsets if (queue, each) not in self._hopeless), None)
+        offset = next((each for each in offsets if (queue, each) not in self._not_found), None)
         if offset is None:
             return False
         if queue not in self._under_way:
@@ -77,14 +77,14 @@ class Repair:
             if not missing:
                 break
             is_ours = stored.is_queued and (stored.topic, stored.queue_id) == (queue.topic, queue.queue_id)
-            if is_ours and stored.queue_offset in missing and self._queues.mend(queue, stored):
+            if is_ours and stored.queue_offset in missing and self._queues.rebuild_entry(queue, stored):
                 missing.discard(stored.queue_offset)
                 self.mended += 1
             if number % _SLICE == 0:
                 yield
-        if len(self._hopeless) + len(missing) > _MOST_HOPELESS:
-            self._hopeless.clear()
-        self._hopeless.update((queue, each) for each in missing)
+        if len(self._not_found) + len(missing) > _MOST_NOT_FOUND:
+            self._not_found.clear()
+        self._not_found.update((queue, each) for each in missing)
 
     def _first_agreed(self, queue: ConsumeQueue, offsets: range) -> Generator[None, None, Stored | None]:
         """The first record that agrees with its entry."""

@@ -23,7 +23,7 @@ from rocketapp.broker.store.files import Files, read_whole, replace_whole
 from rocketapp.broker.store.flush import Flush
 from rocketapp.broker.store.reading import Matches, ReadResult, read_queue
 from rocketapp.broker.store.recovery import records_of, recover
-from rocketapp.broker.store.repair import Repair
+from rocketapp.broker.store.repair import QueueRepair
 from rocketapp.broker.store.stored import HEAD_BYTES, Stored, announced_size, blank_at, next_sound, parse
 from rocketapp.clock import Clock
 from rocketapp.config.broker import BrokerConfig
@@ -72,7 +72,7 @@ class MessageStore:
         self.is_copy: bool = config.role == "slave"
         """Whether the messages come from another log alone, so that none has a place of its own here."""
         self.queues: ConsumeQueues = ConsumeQueues(files, observe, is_copy=self.is_copy)
-        self.repair: Repair = Repair(self.log, self.queues)
+        self.repair: QueueRepair = QueueRepair(self.log, self.queues)
         last = recover(self.log, self.queues, self.checkpoint, is_clean=is_clean, observe=observe)
         self.last_position: int = -1 if last is None else last.physical
         """The position of the last record, -1 without one."""
@@ -130,25 +130,25 @@ class MessageStore:
         """Store one message, with its offsets and store time. Raises StoreError."""
         return self.append_batch((record,))[0]
 
-    def append_batch(self, records: Sequence[Record], *, in_need: bool = False) -> list[Stored]:
+    def append_batch(self, records: Sequence[Record], *, ignores_refusal: bool = False) -> list[Stored]:
         """Store several messages with one write: all of them or none. Raises StoreError.
 
         What no segment has room for together is stored one by one, and a later one that fails says `is_unknown` of all.
-        `in_need`: also while no message is taken, for records that let others go.
+        `ignores_refusal`: also while no message is taken, for records that let others go.
         """
         log = self.log
-        problem = self.problem or (_COPY if self.is_copy else None if in_need else self.refusal)
+        problem = self.problem or (_COPY if self.is_copy else None if ignores_refusal else self.refusal)
         if problem is not None and records:
             raise StoreError(problem)
         done, data = self._encoded(records, log.end)
-        if len(data) > log.room:
+        if len(data) > log.max_append_bytes:
             try:
-                return [self.append_batch((record,), in_need=in_need)[0] for record in records]
+                return [self.append_batch((record,), ignores_refusal=ignores_refusal)[0] for record in records]
             except StoreError as error:
                 raise StoreError(error.problem, error.is_unknown or self.last_position >= done[0].physical) from error
         if done:
             try:
-                place = log.place_for(len(data))
+                place = log.make_room(len(data))
                 if place != done[0].physical:
                     self.queues.write()  # after a kill, Apache RocketMQ rebuilds the last segments' entries only
                     done, data = self._encoded(records, place)
@@ -161,7 +161,7 @@ class MessageStore:
 
     def _encoded(self, records: Sequence[Record], position: int) -> tuple[list[Stored], bytes]:
         """These records as they stand in the log from this position on. Raises StoreError, ProtocolError."""
-        stored_ms, room = max(int(self._clock.now() * 1000), self.last_ms), self.log.room
+        stored_ms, room = max(int(self._clock.now() * 1000), self.last_ms), self.log.max_append_bytes
         offsets: dict[ConsumeQueue, int] = {}
         done: list[Stored] = []
         parts: list[bytes] = []
@@ -218,8 +218,9 @@ class MessageStore:
     def _write_copied(self, position: int, size: int, data: bytes) -> None:
         """Write these bytes at this position, where so many fit into the segment. Raises StoreError."""
         log, problem = self.log, self.problem or self.refusal
-        size = size if position == log.end else log.room  # a batch may have left more than its first record needs
-        place = log.next_place(size)
+        # A batch may have left more free than its first record needs.
+        size = size if position == log.end else log.max_append_bytes
+        place = log.next_position(size)
         if place != position:
             problem = problem or f"the record of position {position} would be at {place} here"
         if problem is not None:
@@ -227,9 +228,9 @@ class MessageStore:
         if place != log.end:
             self.queues.write()
         try:
-            log.place_for(size)
+            log.make_room(size)
             log.write(data)
-            log.distrust(log.end)
+            log.distrust_below(log.end)
         except StoreError as error:
             self._failed(error)
             raise
@@ -355,11 +356,11 @@ class MessageStore:
         queue, limits = self.queues.get((topic, queue_id)), (max_messages, max_bytes)
         damaged: list[tuple[int, int]] = []
         result = read_queue(self.log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
-        while damaged and queue is not None and self.repair.mend(queue, [offset for offset, _ in damaged]):
+        while damaged and queue is not None and self.repair.rebuild_entries(queue, [offset for offset, _ in damaged]):
             damaged.clear()
             result = read_queue(self.log, queue, offset, limits, matches=matches, damaged=damaged, trusts=trusts)
         for at, physical in damaged:
-            self.log.distrust(physical + 1)
+            self.log.distrust_below(physical + 1)
             self._observe(RecordDamaged(topic, queue_id, at, physical))
         return result
 
@@ -474,7 +475,7 @@ class MessageStore:
         so it is written without them before their files go. Until `deleted` is called no message of these topics is
         taken, because a new queue has the same files. Queues with messages from that position of the log on stay.
         """
-        doomed = self.queues.take_out({topic: at for topic, at in below.items() if topic not in self._deleting})
+        doomed = self.queues.forget_topics({topic: at for topic, at in below.items() if topic not in self._deleting})
         self._deleting.update(topic for topic, _ in doomed)
         return doomed
 
@@ -493,14 +494,14 @@ class MessageStore:
             f"{DIRECTORY}/{topic}" for topic in dict.fromkeys(topic for topic, _ in doomed) if topic not in left
         ]
 
-    def keep(self, doomed: Queues) -> None:
-        """They are not deleted after all."""
+    def cancel_delete(self, doomed: Queues) -> None:
+        """Serve these queues again: their topics stay."""
         self.queues.update(doomed)
-        self.log.distrust(self.log.end)  # a search that went on meanwhile has left them out
+        self.log.distrust_below(self.log.end)  # a search that went on meanwhile has left them out
         self.deleted(doomed)
 
     def deleted(self, doomed: Queues) -> None:
-        """Their files are gone, or they stay: these topics take messages again."""
+        """Take messages of these topics again: their files are removed, or they stay."""
         self._deleting.difference_update(topic for topic, _ in doomed)
 
 

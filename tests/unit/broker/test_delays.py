@@ -136,7 +136,7 @@ def test_the_loop_does_not_wait_for_the_disk_that_keeps_the_offsets() -> None:
         sender.attach(FakeStream())
         send = broker.table()[RequestCode.SEND_MESSAGE_V2].process
         send(sender, Command(RequestCode.SEND_MESSAGE_V2, request.to_fields(), b"late"))
-        broker.settle()
+        broker.store_sends()
         clock.time += 1
         await eventually(lambda: DELAY_OFFSETS in files.renamed_by)
         await broker.stop()

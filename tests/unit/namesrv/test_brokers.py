@@ -39,7 +39,7 @@ class Server:
             ha_address=lambda: "10.0.0.1:10912" if takes_slaves else "",
             takes_others=takes_others,
         )
-        self._dispatch = RequestDispatch(table_of(NameServer(self.brokers.shown), self.brokers), settle=None)
+        self._dispatch = RequestDispatch(table_of(NameServer(self.brokers.shown), self.brokers), store_sends=None)
         self.connection = Connection(serve=None, max_frame_bytes=1024)
 
     def ask(self, code: int, body: bytes = b"", **fields: str) -> Command:

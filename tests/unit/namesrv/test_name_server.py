@@ -23,7 +23,7 @@ def shown() -> list[Shown]:
 
 def ask(code: int, **fields: str) -> Command:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    answer = RequestDispatch(table_of(NameServer(shown)), settle=None).serve(connection, Command(code, fields))
+    answer = RequestDispatch(table_of(NameServer(shown)), store_sends=None).serve(connection, Command(code, fields))
     assert answer is not None
     return answer
 
@@ -69,7 +69,7 @@ async def test_no_broker_registers_here() -> None:
 @in_virtual_time
 async def test_what_nobody_may_write_says_so_in_its_route_until_they_may_again() -> None:
     connection = Connection(serve=None, max_frame_bytes=1024)
-    dispatch = RequestDispatch(table_of(NameServer(shown)), settle=None)
+    dispatch = RequestDispatch(table_of(NameServer(shown)), store_sends=None)
 
     def told(code: int, **fields: str) -> Command:
         answer = dispatch.serve(connection, Command(code, fields))

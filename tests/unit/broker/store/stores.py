@@ -138,7 +138,7 @@ def delete_topic(store: MessageStore, topic: str, files: Files | None = None) ->
     try:
         paths = store.end_delete(doomed)
     except StoreError:
-        store.keep(doomed)
+        store.cancel_delete(doomed)
         raise
     for path in paths:
         if files is not None:

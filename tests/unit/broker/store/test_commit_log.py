@@ -14,7 +14,7 @@ SEGMENT = 1000
 
 
 def write(log: CommitLog, size: int) -> int:
-    position = log.place_for(size)
+    position = log.make_room(size)
     log.write(b"r" * size)
     return position
 

@@ -129,7 +129,7 @@ def test_a_copy_takes_no_message_of_its_own() -> None:
     with pytest.raises(StoreError, match="slave"):
         slave.append(record())
     with pytest.raises(StoreError, match="slave"):
-        slave.append_batch([record()], in_need=True)
+        slave.append_batch([record()], ignores_refusal=True)
 
 
 @pytest.mark.parametrize("new", [1, 2])

@@ -25,8 +25,8 @@ def test_each_message_is_taken_once_and_in_order_whether_it_was_there_or_comes_m
         else:
             for each in several:
                 store.append(each)
-        assert follower.catch_up(max(-step, 0)) is (follower.behind == 0)
-    assert follower.catch_up(follower.behind)
+        assert follower.catch_up(max(-step, 0)) is (follower.lag == 0)
+    assert follower.catch_up(follower.lag)
     assert [one.queue_offset for one in taken] == list(range(min(position, before), number))
     assert [one.body for one in taken] == [b"%d" % (one.queue_offset + 1) for one in taken]
     store.close()

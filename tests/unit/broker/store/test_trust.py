@@ -173,7 +173,7 @@ def test_a_topic_that_is_not_deleted_after_all_was_in_no_search() -> None:
     doomed = store.begin_delete({"T": math.inf})
     store.log.begin_search()
     store.log.end_search()
-    store.keep(doomed)
+    store.cancel_delete(doomed)
     alter(files, store, 7)
     assert served(store) == without(7)
 
