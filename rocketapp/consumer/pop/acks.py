@@ -23,7 +23,7 @@ from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.pulled import Acks, Handle
 from rocketapp.state.pop_queue import HandOut, PopQueue
 from rocketapp.state.process_queue import ProcessQueue
-from rocketapp.state.redelivery import Failure, retry_level, seconds_of
+from rocketapp.state.redelivery import Failure, not_taken_back, retry_level, seconds_of
 from rocketapp.transport.connection import Connection
 from rocketapp.wire.codes import ResponseCode
 from rocketapp.wire.record import Message
@@ -62,6 +62,10 @@ def _is_final(error: BaseException) -> bool:
     return isinstance(error, BrokerError) and error.code not in _PASSING
 
 
+def _is_deleted(error: BaseException) -> bool:
+    return isinstance(error, BrokerError) and error.code == ResponseCode.NO_MESSAGE
+
+
 @dataclass(slots=True, eq=False)
 class _Change:
     message: Message
@@ -70,6 +74,8 @@ class _Change:
     """The message leaves: it comes again by itself. Otherwise it stays in flight."""
     when_hidden: Callable[[float], None] | None = None
     """Called when it is certain that it comes again, with the loop's time of that."""
+    when_deleted: Callable[[str], None] | None = None
+    """Called instead, with the broker's words, when it cannot: the broker has deleted it for its age."""
     is_untouched: bool = False
     """It was not started: when it comes again, that does not count as an attempt."""
     hand_out: HandOut = field(init=False)
@@ -208,7 +214,10 @@ class PopAcks:
             self.queue.comes_again(message.message_id, at)
             count_retry(self._member, handler, message, failure, delay)
 
-        self._start(_Change(message, delay, is_last=True, when_hidden=hidden))
+        def deleted(problem: str) -> None:
+            redelivery.store_dead_letter(handler, queue, message, not_taken_back(failure, problem))
+
+        self._start(_Change(message, delay, is_last=True, when_hidden=hidden, when_deleted=deleted))
 
     def give_back(self, messages: Iterable[Message]) -> None:
         """Make messages visible that were not started."""
@@ -256,6 +265,12 @@ class PopAcks:
             except Exception as error:
                 if not isinstance(error, RocketAppError):
                     self._member.failed(self._name, error)
+                if _is_deleted(error) and not change.is_untouched:
+                    # No other member can get it, so it stays in flight here as if it were hidden anew.
+                    self.queue.changed(change.hand_out, change.hand_out.handle, self._loop.time())
+                    if change.when_deleted is not None:
+                        change.when_deleted(str(error))
+                    return
                 is_ending = self._ending.done()
                 is_over = is_ending or not change.is_last or self._loop.time() >= change.hand_out.expires
                 if not is_over:

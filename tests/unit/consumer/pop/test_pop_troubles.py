@@ -276,3 +276,30 @@ async def test_two_members_with_one_client_id_share_the_messages() -> None:
     cluster.send(MessageQueue("topic", "broker-a", 0), b"later")
     await eventually(lambda: b"later" in other.done, seconds=20)
     assert await second.stop()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_the_broker_deletes_while_it_is_in_flight_is_handled_and_a_failed_one_is_a_dead_letter(
+    fails: bool,
+) -> None:
+    @in_virtual_time
+    async def story() -> None:
+        cluster, seen = await started(queues=1, sent=3), Seen(takes=30.0)
+
+        async def handle(message: Message) -> None:
+            await seen(message)
+            if fails:
+                raise OSError("the bank is away")
+
+        member = await cluster.member(popped(handle, concurrency=1), config=TIMES).start()
+        await eventually(lambda: len(seen) == 1)
+        cluster.hidden.clear()
+        cluster.refuse(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ResponseCode.NO_MESSAGE)
+        await eventually(lambda: len(seen.done) == 3, seconds=120)
+        await asyncio.sleep(60)
+        assert seen == [(b"0", 1), (b"1", 1), (b"2", 1)]
+        assert cluster.bodies("%DLQ%group") == ([b"0", b"1", b"2"] if fails else [])
+        assert not member.events.of(QueueBlocked)
+        assert await member.stop()
+
+    story()
