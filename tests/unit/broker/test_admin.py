@@ -105,11 +105,27 @@ async def test_what_waited_for_a_queue_that_was_taken_away_comes_in_one_that_is_
         await client.send("orders", b"level", "DELAY\x013\x02", queue_id=3)
         await client.send("orders", b"timer", "TIMER_DELAY_SEC\x0130\x02", queue_id=3)
         sent = await half(client)
-        assert await update(client, TopicConfig("orders", 2, 2)) == ResponseCode.SUCCESS
+        assert await update(client, TopicConfig("orders", 2, 3)) == ResponseCode.SUCCESS
         assert await end(client, sent, COMMIT) == ResponseCode.SUCCESS
         await asyncio.sleep(40)
         bodies = [[message.body for message in await client.messages("orders", queue_id=each)] for each in range(2)]
         assert bodies == [[b"hello"], [b"level", b"timer"]]
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+@in_virtual_time
+async def test_what_waits_for_a_topic_that_nobody_reads_any_more_keeps_nothing_else_waiting(is_deleted: bool) -> None:
+    async with running() as broker:
+        client = await broker.client()
+        await update(client, TopicConfig("gone", 4, 4))
+        for topic in ("gone", "orders"):
+            await client.send(topic, b"late", "DELAY\x013\x02", queue_id=3)
+        if is_deleted:
+            await client.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": "gone"})
+        else:
+            assert await update(client, TopicConfig("gone", 0, 4)) == ResponseCode.SUCCESS
+        await asyncio.sleep(11)
+        assert [message.body for message in await client.messages("orders", queue_id=3)] == [b"late"]
 
 
 @in_virtual_time

@@ -122,6 +122,19 @@ async def test_a_group_may_be_configured_not_to_be_told() -> None:
 
 
 @in_virtual_time
+async def test_the_members_of_a_deleted_group_are_told_who_has_left() -> None:
+    async with running() as broker:
+        client, lost = await broker.client(), await broker.client("lost")
+        await client.heartbeat("billing", "orders")
+        await lost.heartbeat("billing", "orders")
+        await client.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": "billing"})
+        before = client.told(CHANGED)
+        await lost.connection.close()
+        assert await members(client) == ["client"]
+        assert client.told(CHANGED) == before + 1
+
+
+@in_virtual_time
 async def test_a_client_that_sends_no_heartbeat_any_more_is_forgotten() -> None:
     async with running(client_expiry=60.0) as broker:
         one, two = await broker.client("one"), await broker.client("two")
