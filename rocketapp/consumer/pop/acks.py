@@ -155,8 +155,9 @@ class PopAcks:
                     self._member.blocked.because(self._about, text, kind="ack", patience=_AGAIN, source=_OF_ACKS)
                     await asyncio.sleep(_AGAIN)
                     continue
-                text = str(error) if is_final else f"{error}; the messages come again"
-                self._member.observe(LoopFailed(f"acknowledge {self._about}", text))
+                if not _is_deleted(error):  # that needs no acknowledgement any more
+                    text = str(error) if is_final else f"{error}; the messages come again"
+                    self._member.observe(LoopFailed(f"acknowledge {self._about}", text))
             del self._sending[: len(part)]
         self._member.blocked.moving(self._about, source=_OF_ACKS)
 
