@@ -13,14 +13,14 @@ from rocketapp.plugin import AsyncCall, Subscription, SyncCall, Wrapper
 from rocketapp.plugins.trace_context import trace_id
 
 T = TypeVar("T")
-Handling = tuple[Subscription, Any, str, bool]
+Current = tuple[Subscription, Any, str, bool]
 """Whose handler; its message, or the list of them with `batch=` and of a polled call; the trace id of a trace that
 began here, or empty; whether log lines are to tell all this.
 
 A plain tuple: it is made for every message.
 """
 
-CURRENT: ContextVar[Handling | None] = ContextVar("rocketapp.handling", default=None)
+CURRENT: ContextVar[Current | None] = ContextVar("rocketapp.current_message", default=None)
 
 
 def around(
@@ -69,12 +69,12 @@ def wrapper(subscription: Subscription) -> Wrapper:
     )
 
 
-def fields_of(handling: Handling) -> dict[str, Any]:
+def fields_of(current: Current) -> dict[str, Any]:
     """The fields of a log line: topic, group, handler, message_id and attempt; trace_id when the message has one.
 
     For a batch: the id of the first message, the highest attempt, and the number of `messages`.
     """
-    subscription, handed, began, _ = handling
+    subscription, handed, began, _ = current
     fields: dict[str, Any] = {
         "topic": subscription.topic,
         "group": subscription.group,

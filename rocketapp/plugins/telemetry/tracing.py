@@ -109,7 +109,7 @@ class Attempt:
         trace_id = format(span.get_span_context().trace_id, "032x") if kept else ""
         handed = messages[0] if is_single else messages
         current = (subscription, handed, trace_id, tracing.in_logs)
-        self._current: Token[current_message.Handling | None] = current_message.CURRENT.set(current)
+        self._current: Token[current_message.Current | None] = current_message.CURRENT.set(current)
         self._token: Token[Context] = contexts.attach(context)
 
     @property
@@ -199,7 +199,7 @@ class Tracing:
         enter, leave, no_span = current_message.CURRENT.set, current_message.CURRENT.reset, self._no_span
         in_logs = self.in_logs
 
-        def begin(message: Message) -> Attempt | tuple[Token[Context], Token[current_message.Handling | None]]:
+        def begin(message: Message) -> Attempt | tuple[Token[Context], Token[current_message.Current | None]]:
             raw = message.raw_properties
             if self._gate(raw):
                 return self._begin_one(message, subscription)
@@ -207,7 +207,7 @@ class Tracing:
             return token, enter((subscription, message, "", in_logs))
 
         def end(
-            began: Attempt | tuple[Token[Context], Token[current_message.Handling | None]],
+            began: Attempt | tuple[Token[Context], Token[current_message.Current | None]],
             result: Any,
             error: BaseException | None,
         ) -> None:

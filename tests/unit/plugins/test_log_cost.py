@@ -40,7 +40,7 @@ def logger_of(name: str, handler: logging.Handler, formatter: logging.Formatter)
 
 
 def seconds_of(
-    logger: logging.Logger | logging.LoggerAdapter[logging.Logger], in_handler: current_message.Handling | None
+    logger: logging.Logger | logging.LoggerAdapter[logging.Logger], in_handler: current_message.Current | None
 ) -> float:
     token = current_message.CURRENT.set(in_handler)
     began = thread_time()
