@@ -12,7 +12,8 @@ place, and the master again as soon as it is connected. A slave may be behind, o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Protocol
 
 from rocketapp.client.calls import pull
@@ -42,6 +43,22 @@ _ANSWER_TIME = 1.0
 """Seconds after which a pull that was not answered is held by a broker that works."""
 _HANGS = 120.0
 """Seconds after which what comes before a pull is given up, whatever the bug is (Java: pullMaxIdleTime)."""
+
+
+class _HangsError(Exception):
+    """What comes before a pull has taken _HANGS seconds."""
+
+
+@contextlib.asynccontextmanager
+async def _limited() -> AsyncIterator[None]:
+    """Give up what hangs. Raises _HangsError; a TimeoutError of what runs in here stays what it is."""
+    try:
+        async with asyncio.timeout(_HANGS) as limit:
+            yield
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise _HangsError(f"it was not pulled for {_HANGS:g} s: what it waited for is given up") from error
 
 
 class Puller:
@@ -113,10 +130,9 @@ class Puller:
                 also = "its master cannot be reached, and its slave says: " if is_instead else ""
                 self.flow.stops(f"pull failed: {also}{error}", "pull failed", patience)
                 await asyncio.sleep(self._delay(error))
-            except TimeoutError:
-                text = f"it was not pulled for {_HANGS:g} s: what it waited for is given up"
-                self._member.observe(LoopFailed(f"pull {queue}", text))
-                await asyncio.sleep(self._member.config.pull_retry_delay)  # a time limit of others may be short
+            except _HangsError as error:
+                self._member.observe(LoopFailed(f"pull {queue}", str(error)))
+                await asyncio.sleep(self._member.config.pull_retry_delay)
             except Exception as error:
                 # A bug must not stop the queue for good without a report.
                 self._member.failed(f"pull {queue}", error)
@@ -178,7 +194,7 @@ class Puller:
         is_master, interval = self._asked == MASTER_ID, 0.0
         if is_master and result.status == "illegal":
             brokers = self._member.brokers
-            async with asyncio.timeout(_HANGS):
+            async with _limited():
                 connection = await brokers.connection(self._broker_name)
                 is_same = await brokers.recognise(queue.message_queue, connection)
             correction = correct(
@@ -249,7 +265,7 @@ class Puller:
         self._asked = broker_id
         connection = None if broker_id != MASTER_ID else member.brokers.recognised_at(queue)
         if connection is None:
-            async with asyncio.timeout(_HANGS):
+            async with _limited():
                 connection = await member.brokers.to_pull(queue, broker_id)
                 await self._committer.look_before_pull(self.session)
         # Only now: reaching the broker may take long, and meanwhile more is committed, and settings change. Of what

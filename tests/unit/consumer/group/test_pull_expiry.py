@@ -89,7 +89,7 @@ async def test_a_queue_whose_offset_is_refused_is_pulled_again_when_the_look_at_
 
 
 @in_virtual_time
-async def test_a_pull_that_ends_at_once_by_a_time_limit_of_others_is_not_tried_again_without_a_pause(
+async def test_a_pull_that_ends_at_once_by_a_time_limit_of_others_says_so_and_is_tried_again_after_a_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster = FakeCluster()
@@ -101,12 +101,13 @@ async def test_a_pull_that_ends_at_once_by_a_time_limit_of_others_is_not_tried_a
 
     async def times_out(*_: Any) -> Any:
         await asyncio.sleep(0.01)
-        raise TimeoutError
+        raise TimeoutError("a limit of 10 ms")
 
     monkeypatch.setattr(Brokers, "to_pull", times_out)
     member = await cluster.member(consumed(never_called)).start()
     await asyncio.sleep(10)
     assert 5 < len(member.events.of(LoopFailed)) < 40
+    assert {failed.error for failed in member.events.of(LoopFailed)} == {"TimeoutError: a limit of 10 ms"}
     assert await member.stop()
     await cluster.stop()
 
