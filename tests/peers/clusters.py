@@ -106,8 +106,8 @@ class Apache:
         """
         self.directory, self.store, self.broker_name = directory, store or directory / "store", broker_name
         self._tls, self._lib = tls, lib or toolchain.jars()
-        self._port = free_port(around=(-2, 0, 1))
-        self.name_server = name_server or f"127.0.0.1:{free_port()}"
+        self._port = free_port(around=(-2, -1, 0, 1))
+        self.name_server = name_server or f"127.0.0.1:{self._port - 1}"
         self.broker_address = f"127.0.0.1:{self._port}"
         ns_port = self.name_server.rpartition(":")[2]
         self._environment = {**os.environ, "HEAP": heap, **({"STORE": str(store)} if store else {})}
