@@ -48,6 +48,11 @@ REASONS = (
     " stands still: ",
     "moves again",
     " has blocked the event loop for ",
+    " failed and goes on: ",
+    "flow control: ",
+    " subscribes ",
+    " beyond the broker's end ",
+    " runs with ",
 )
 """Pieces of what the log and `doctor` say. They have to be in the code and on the page."""
 FOUND_IN = "operate/health.py", "operate/cluster.py", "cli/commands/doctor.py"
@@ -118,6 +123,12 @@ def test_the_words_of_a_reason_are_those_of_the_code_and_on_the_page() -> None:
     code = "".join(file.read_text() for file in sorted(CODE.rglob("*.py")))
     assert [words for words in REASONS if words not in code] == []
     assert [words for words in REASONS if not said(words)] == []
+
+
+def test_every_section_of_the_page_is_of_a_reason_that_the_code_gives() -> None:
+    titles = re.findall(r"^### (.*)$", PAGE.read_text(), flags=re.MULTILINE)
+    of_plugins = "What a plugin says"
+    assert [title for title in titles if not any(words.strip() in title for words in REASONS)] == [of_plugins]
 
 
 def test_every_problem_of_a_lock_is_on_the_page() -> None:
