@@ -14,6 +14,7 @@ import pytest
 from rocketapp.broker.flushing import Flusher
 from rocketapp.broker.store.files import MemoryFiles
 from rocketapp.model.event import StoreReadOnly
+from rocketapp.wire.batch import encode_batch
 from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 from rocketapp.wire.requests.offsets import CommitRequest
@@ -109,6 +110,34 @@ async def test_sends_are_refused_while_a_disk_that_stalls_is_far_behind(monkeypa
     codes = Counter([(await send).code for send in sends])
     assert codes == {ResponseCode.SUCCESS: 32, ResponseCode.SYSTEM_BUSY: 8}
     assert (await client.send("orders", queue_id=0)).code == ResponseCode.SUCCESS
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_answers_of_many_small_messages_count_as_what_waits_for_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = await on(MemoryFiles(), flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    goes_on = stalled(monkeypatch)
+    fields, batch = SendRequest("makers", "orders", queue_id=0).to_fields(), encode_batch([(b"x", b"", 0)] * 10_000)
+    batches = [asyncio.ensure_future(client.ask(RequestCode.SEND_BATCH_MESSAGE, fields, batch)) for _ in range(7)]
+    await asyncio.sleep(1)
+    assert [each.result().code for each in batches if each.done()] == [ResponseCode.SYSTEM_BUSY]
+    goes_on.set()
+    assert Counter([(await each).code for each in batches])[ResponseCode.SUCCESS] == 6
+    await broker.broker.stop()
+
+
+@in_virtual_time
+async def test_a_send_beside_one_without_an_answer_is_answered() -> None:
+    broker = await on(Disk(), flush="sync")
+    client = await broker.client()
+    await client.send("orders", queue_id=0)
+    send = asyncio.ensure_future(client.send("orders", b"asks", queue_id=0))
+    fields = SendRequest("makers", "orders", queue_id=0).to_fields()
+    client.connection.send_one_way(Command(RequestCode.SEND_MESSAGE_V2, fields, b"asks nothing"))
+    assert (await send).code == ResponseCode.SUCCESS
+    assert {message.body for message in await client.messages("orders", 1)} == {b"asks", b"asks nothing"}
     await broker.broker.stop()
 
 
