@@ -32,7 +32,7 @@ from rocketapp.namesrv.name_server import BrokerTable, NameServer
 from rocketapp.transport.connection import Connection, Listener
 from rocketapp.transport.memory import MemoryNetwork
 from rocketapp.transport.pool import Pool
-from rocketapp.transport.stream import Dial, Listening, is_loopback, join_address, split_address
+from rocketapp.transport.stream import Listening, is_loopback, join_address, split_address
 from rocketapp.transport.tcp import dial_tcp, listen_tcp
 from rocketapp.transport.tls import Tls
 from rocketapp.transport.tls_server import server_tls_of
@@ -128,7 +128,14 @@ class EmbeddedBroker:
                 undo.push_async_callback(for_slaves.close)
             self.address = self._announced(listening.address)
             await broker.start(self.address)
-            new_pool = self._pools_to_others(listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp)
+            new_pool = partial(
+                Pool,
+                dial=listen.dial if isinstance(listen, MemoryNetwork) else dial_tcp,
+                dial_timeout=DIAL_TIMEOUT,
+                max_frame_bytes=MAX_FRAME_BYTES,
+                random=self._random,
+                access=access_of(self._config, self._tls),
+            )
             if self._config.role == "slave":
                 broker.follow(new_pool())
             if self._config.name_server:
@@ -190,16 +197,6 @@ class EmbeddedBroker:
             await master.listen(host, self._config.ha_port, brokers.is_known)
         with _serving("broker.ha_port", host, port - 2, mend):
             return await listen_tcp(host, port - 2, listener.accept, server_tls_of(self._config))
-
-    def _pools_to_others(self, dial: Dial) -> partial[Pool]:
-        return partial(
-            Pool,
-            dial=dial,
-            dial_timeout=DIAL_TIMEOUT,
-            max_frame_bytes=MAX_FRAME_BYTES,
-            random=self._random,
-            access=access_of(self._config, self._tls),
-        )
 
     async def _listen(self, listen: tuple[str, int] | MemoryNetwork | None, listener: Listener) -> Listening:
         host, port = listen if isinstance(listen, tuple) else _address("broker.listen", self._config.listen)
