@@ -127,11 +127,15 @@ def app_named() -> str:
     return named
 
 
-def refuse_empty(given: Mapping[str, str | None]) -> None:
-    """Refuse empty values: an unset shell variable would silently select the default."""
+def refuse_empty(given: Mapping[str, str | None], *, is_needed: bool = False) -> None:
+    """Refuse empty values: an unset shell variable would silently select the default.
+
+    `is_needed`: the command does not run without it.
+    """
+    mend = "give it a value" if is_needed else "leave it out, or give it a value"
     for option, value in given.items():
         if value is not None and not value.strip(" ;"):
-            raise CommandError(f"{option} is empty: leave it out, or give it a value")
+            raise CommandError(f"{option} is empty: {mend}")
 
 
 if TYPE_CHECKING:

@@ -339,8 +339,9 @@ def _parsed(text: str) -> Quarantine:
 
 
 def _text(spans: list[Span]) -> str:
-    shown = ", ".join(
-        f"{span.queue} #{span.first}" + (f" to #{span.last}" if span.last > span.first else "") for span in spans[:3]
-    )
-    more = f" and {len(spans) - 3} more" if len(spans) > 3 else ""
-    return f"a process died with messages in flight ({shown}{more}): each handler is called for one of them at a time"
+    # Once each: several workers may take messages of one run.
+    ranges = dict.fromkeys(span[:3] for span in spans)
+    told = [f"{queue} #{first}" + (f" to #{last}" if last > first else "") for queue, first, last in ranges]
+    more = f" and {len(told) - 3} more" if len(told) > 3 else ""
+    shown = ", ".join(told[:3]) + more
+    return f"a process died with messages in flight ({shown}): each handler is called for one of them at a time"

@@ -80,7 +80,7 @@ def list_command(*, group: str | None, limit: int, as_json: bool) -> int:
 @cluster_options
 def show_command(*, group: str, which: str, as_json: bool) -> int:
     """Show one dead letter with all properties. WHICH is its place or a message id."""
-    refuse_empty({"WHICH": which})
+    refuse_empty({"WHICH": which}, is_needed=True)
     found = ask_cluster(lambda cluster: found_letter(cluster, group, which))
     return show(json_of(found.message), lines_of(found.message), as_json=as_json)
 
@@ -158,7 +158,7 @@ def try_command(*, app: RocketApp, settings: Settings, which: str, group: str | 
     """Try a dead letter with the code of APP. WHICH is its place or a message id. Nothing is published and no
     offset moves; what the handler writes elsewhere is written. Ends with 1 unless the message would be done.
     """
-    refuse_empty({"WHICH": which})
+    refuse_empty({"WHICH": which}, is_needed=True)
     chosen = chosen_group(app_named(), sorted({one.group for one in subscriptions_of(app, settings)}), group)
     return run_on(settings, lambda cluster: _try(cluster, app, settings, chosen, which, as_json=as_json))
 

@@ -24,7 +24,7 @@ def command(*, directory: str, template: str | None, defaults: bool, update: boo
     """Make a project in DIR, with tests that pass."""
     from rocketapp.cli.source import require
 
-    refuse_empty({"DIR": directory})
+    refuse_empty({"DIR": directory}, is_needed=True)
     folder = Path(directory)
     require("rocketapp new", "copier", "new")
     if update:

@@ -134,6 +134,13 @@ def test_an_empty_value_is_not_taken_for_none(here: Here, folder: Path, line: st
     assert command.err == f"rocketapp: {option} is empty: leave it out, or give it a value\n"
 
 
+@pytest.mark.parametrize(("line", "argument"), [("new", "DIR"), ("dlq show shop", "WHICH")])
+def test_an_empty_argument_that_is_needed_is_not_to_be_left_out(here: Here, line: str, argument: str) -> None:
+    command = here(*line.split(), "")
+    command.ends(2)
+    assert command.err == f"rocketapp: {argument} is empty: give it a value\n"
+
+
 def test_an_interrupt_while_the_command_is_loaded_is_silent(start: Start, folder: Path) -> None:
     (folder / "click.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nsignal.pause()\n")
     command = start("--help", fresh=True)

@@ -62,6 +62,19 @@ def test_a_queue_that_begins_right_after_a_death_knows_what_is_quarantined(tmp_p
     assert set(of_file(tmp_path)["group topic@broker-a:0"]) == {"6"}
 
 
+def test_what_several_workers_of_a_dead_process_had_in_flight_is_said_once(tmp_path: Path) -> None:
+    """Workers that share a run of messages have a slot each."""
+    others = "for first in (4, 4, 7):\n    journal.note().write(journal.recorder('group', QUEUE)(first, first + 2))\n"
+    several = DYING.replace('print("in', 'QUEUE = MessageQueue("topic", "broker-a", 0)\n' + others + 'print("in')
+    subprocess.run(
+        [sys.executable, "-c", several, str(tmp_path)], input="\n", text=True, capture_output=True, check=False
+    )
+    told = list[str]()
+    Journal(tmp_path, ClockAt(1000.0), told.append).close()
+    assert len(told) == 1
+    assert f"in flight (group {QUEUE} #4 to #6, group {QUEUE} #7 to #9): each handler" in told[0]
+
+
 def test_what_is_lifted_by_one_process_is_not_quarantined_by_another(tmp_path: Path) -> None:
     quarantine = {"group topic@broker-a:0": {str(offset): [1, 0, 1000.0, False] for offset in range(3)}}
     (tmp_path / "quarantine.json").write_text(json.dumps(quarantine))
