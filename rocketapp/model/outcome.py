@@ -15,6 +15,9 @@ from rocketapp.model.numbers import is_number
 class Outcome(Exception):  # noqa: N818 - raised as well as returned
     """The base class of Retry, Skip, DeadLetter and Pause. A handler may raise or return them."""
 
+    in_place_of: BaseException | None = None
+    """What was raised for one message of a batch, whose others have outcomes of their own."""
+
 
 class Retry(Outcome):
     """Deliver the message again later. Every Retry counts as an attempt.

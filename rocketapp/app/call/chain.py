@@ -407,7 +407,11 @@ def beside_others(call: Call, subscription: Subscription) -> Call:
 
 def _in_place_of(error: Exception, subscription: Subscription) -> Outcome:
     """The outcome that follows from an exception."""
-    return error if isinstance(error, Outcome) else outcome_of(error, subscription, raised=True) or Skip(error)
+    if isinstance(error, Outcome):
+        return error
+    outcome = outcome_of(error, subscription, raised=True) or Skip(error)
+    outcome.in_place_of = error
+    return outcome
 
 
 def _of_all(said: Any, messages: list[Any], others: Outcomes, subscription: Subscription) -> Any:

@@ -28,7 +28,7 @@ def failures_of(
             others = Failure("UnreadableBody", f"of another message: {text}")
             return [failure if message is result.source else others for message in messages]
         failures = [failure_of(result, raised, home, subscription.retry)] * len(messages)
-        return _with_traceback(failures, result, messages, subscription)
+        return _with_tracebacks(failures, [result] * len(messages), messages, subscription)
     try:
         single = outcomes_by_message(result, messages)
     except TypeError as error:
@@ -36,26 +36,36 @@ def failures_of(
         return [Failure("TypeError", str(error))] * len(messages)
     if single is None:
         return [failure_of(result, raised, home)] * len(messages)
-    return [failure_of(single.get(message), False, home) for message in messages]
+    outcomes = [single.get(message) for message in messages]
+    failures = [failure_of(outcome, False, home) for outcome in outcomes]
+    raised_for = [getattr(outcome, "in_place_of", None) for outcome in outcomes]
+    return _with_tracebacks(failures, raised_for, messages, subscription)
 
 
-def _with_traceback(
-    failures: list[Failure | None], raised: object, messages: Sequence[Message], subscription: Subscription
+def _with_tracebacks(
+    failures: list[Failure | None], raised: Sequence[object], messages: Sequence[Message], subscription: Subscription
 ) -> list[Failure | None]:
     """Add tracebacks: to the dead letter of a last attempt; of other attempts it is logged at DEBUG.
 
     Outcomes are raised on purpose: their traceback is logged at DEBUG, too.
     """
-    if not isinstance(raised, BaseException) or isinstance(raised, Skip):
-        return failures
-    found = list(failures)
-    if not isinstance(raised, Outcome):
-        for at, (failure, message) in enumerate(zip(failures, messages, strict=True)):
-            times, retries = message.reconsume_times, subscription.retries
-            if failure is not None and is_last(failure, reconsume_times=times, retries=retries):
-                found[at] = replace(failure, error=raised)
-    if all(failure is None or failure.error is None for failure in found):
-        log_traceback(raised, subscription)
+    found, logged, kept = list(failures), dict[int, BaseException](), set[int]()
+    for at, (failure, error, message) in enumerate(zip(failures, raised, messages, strict=True)):
+        if not isinstance(error, BaseException) or isinstance(error, Skip):
+            continue
+        times, retries = message.reconsume_times, subscription.retries
+        if (
+            failure is None
+            or isinstance(error, Outcome)
+            or not is_last(failure, reconsume_times=times, retries=retries)
+        ):
+            logged[id(error)] = error
+        else:
+            found[at] = replace(failure, error=error)
+            kept.add(id(error))
+    for key, error in logged.items():
+        if key not in kept:
+            log_traceback(error, subscription)
     return found
 
 

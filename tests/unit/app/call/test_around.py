@@ -10,7 +10,9 @@ import msgspec
 import pytest
 
 from rocketapp import DeadLetter, Message, Outcomes, Retry, RocketApp, Router, SetupError, Skip
+from rocketapp.consumer.modes.outcomes import failures_of
 from tests.unit.app.given import bound, call_of, line_of, message
+from tests.unit.consumer.fake_cluster import subscription
 
 ASYNC = pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
 
@@ -361,6 +363,29 @@ def test_an_undecodable_body_in_a_batch_does_not_hide_what_the_handler_raises(is
     outcomes = handled(app, batch)
     assert seen == [(batch, ("a",))]
     assert (str(outcomes[batch[0]]), type(outcomes[batch[1]])) == ("known", DeadLetter)
+
+
+@ASYNC
+@pytest.mark.parametrize("beside", ["undecodable", "a filter that raises"])
+def test_a_last_attempt_beside_a_bad_message_of_its_batch_has_a_traceback(is_async: bool, beside: str) -> None:
+    app = RocketApp("shop")
+
+    def move(moves: list[Move]) -> None:
+        raise KeyError(moves[0].item)
+
+    async def move_async(moves: list[Move]) -> None:
+        move(moves)
+
+    def raises_behind(message: Message) -> bool:
+        return message.offset == 1 or bool(1 / 0)
+
+    wanted, kind = (raises_behind, ZeroDivisionError) if beside == "a filter that raises" else (None, type(None))
+    app.subscribe("orders", batch=10, retries=0, filter=wanted)(move_async if is_async else move)
+    batch = [message(b'{"item": "a"}', offset=1), message(b"broken", offset=2)]
+    outcomes = handled(app, batch)
+    last, spare = (failures_of(outcomes, False, batch, subscription(retries=retries)) for retries in (0, 1))
+    assert [type(failure and failure.error) for failure in last] == [KeyError, kind]
+    assert [failure and failure.error for failure in spare] == [None, None]
 
 
 @ASYNC
