@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rocketapp.consumer.blocked import CONSEQUENCE, OF_PAUSE, Text
+from rocketapp.consumer.blocked import CONSEQUENCE, OF_PAUSE, OF_QUEUE, Text
 from rocketapp.consumer.member import Member
 from rocketapp.model.names import is_retry_topic
 from rocketapp.state.flow_control import REOPEN, MemoryBudget, QueueAccount, QueueLimits
@@ -156,7 +156,11 @@ class QueueFlow:
                 return
             else:
                 self.stops(self.reason, CONSEQUENCE, self._whole.patience)
-                await self.room()
+                try:
+                    await self.room()
+                except asyncio.CancelledError:
+                    self._blocked.forget(self._about, source=OF_QUEUE)  # it is not pulled any more
+                    raise
                 self.moves()
                 if self._resumed is None:
                     return

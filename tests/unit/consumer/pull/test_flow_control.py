@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from rocketapp.config.consumer import ConsumerConfig
+from rocketapp.consumer.member import Member
 from rocketapp.consumer.pull.flow import FlowControl, QueueFlow
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.state.flow_control import QueueLimits
@@ -26,7 +27,8 @@ class Queue:
         self.process_queue: ProcessQueue[Message] = ProcessQueue(MessageQueue(topic, "broker-a", number), 0)
         config = ConsumerConfig(pull_batch_bytes=1024, **options)
         limits = QueueLimits(config.queue_max_messages, config.queue_max_bytes, config.queue_max_span)
-        self.flow: QueueFlow = QueueFlow(control, member_alone(config=config), self.process_queue, limits)
+        self.member: Member = member_alone(config=config)
+        self.flow: QueueFlow = QueueFlow(control, self.member, self.process_queue, limits)
 
     def answered(self, size: int) -> bool:
         """A pull has brought one message; whether there was room for it."""
@@ -63,6 +65,20 @@ async def test_a_queue_at_its_own_limit_goes_on_when_a_quarter_of_it_is_finished
     queue.finish()
     await settled()
     assert waiting.done()
+
+
+@in_virtual_time
+async def test_a_queue_that_is_not_pulled_any_more_is_not_said_to_wait_for_room() -> None:
+    queue = Queue(FlowControl(1 << 20), queue_max_messages=8)
+    queue.fill(10)
+    pulling = asyncio.ensure_future(queue.flow.passed())
+    await settled()
+    (reason,) = queue.member.blocked.reasons().values()
+    assert reason == "flow control: 8 unfinished messages, limit queue_max_messages 8"
+    pulling.cancel()
+    queue.finish(7)
+    await settled()
+    assert queue.member.blocked.reasons() == {}
 
 
 @in_virtual_time
