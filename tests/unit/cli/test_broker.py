@@ -154,11 +154,6 @@ def test_a_directory_and_memory_exclude_each_other(here: Here) -> None:
     assert "--dir and --memory" in refused(here, "broker", "--memory", "--dir", "data")
 
 
-def test_a_directory_that_cannot_be_is_refused(start: Start, folder: Path) -> None:
-    (folder / "data").write_text("a file")
-    assert "data" in refused(start, "broker", "--dir", "data")
-
-
 async def test_a_port_that_is_taken_after_the_probe_is_replaced_by_a_free_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,11 +80,6 @@ def test_a_module_that_imports_what_is_not_there_is_told_by_its_line(write: Writ
     assert "nowhere_to_be_found" in text
 
 
-def test_a_module_that_raises_is_told_by_the_line_in_the_users_code(write: Write) -> None:
-    module = write("import json\n\n\ndef read():\n    return json.loads('{')\n\n\nread()\n")
-    assert problem(module).startswith(f"{module}.py:5: JSONDecodeError")
-
-
 def test_a_syntax_error_is_told_by_its_line(write: Write) -> None:
     module = write("x = 1\nif x\n    pass\n")
     assert problem(module).startswith(f"{module}.py:2: SyntaxError")
@@ -100,18 +95,6 @@ def test_a_long_text_of_an_exception_stays_one_line(write: Write) -> None:
     text = problem(module)
     assert "\n" not in text
     assert len(text) < 1000
-
-
-def test_a_registration_error_names_its_own_place(write: Write) -> None:
-    module = write(APP + "app = RocketApp('shop')\n@app.subscribe('orders', retries=-2)\ndef settle(message): ...\n")
-    text = problem(module)
-    assert text.startswith((f"{module}.py:3: ", f"{Path.cwd()}/{module}.py:3: ")), text
-    assert "retries" in text
-
-
-def test_a_missing_attribute_is_named_with_the_nearest(write: Write) -> None:
-    module = write(APP + "shop_app = RocketApp('shop')\n")
-    assert "did you mean 'shop_app'?" in problem(f"{module}:shop_ap")
 
 
 def test_a_missing_app_points_to_the_one_that_is_there(write: Write) -> None:
@@ -140,21 +123,6 @@ def test_something_else_than_an_app_is_told_by_its_kind(write: Write) -> None:
     assert problem(f"{module}:app()").startswith(f"{module}.py: an int cannot be called")
 
 
-def test_a_function_without_brackets_is_told_to_get_them(write: Write) -> None:
-    module = write(APP + "\ndef create():\n    return RocketApp('shop')\n")
-    text = problem(f"{module}:create")
-    assert text.startswith(f"{module}.py:3: ")
-    assert text.endswith(f"write {module}:create()")
-
-
-def test_a_factory_that_needs_arguments_is_told_by_its_place_and_their_names(write: Write) -> None:
-    module = write(APP + "\ndef create(name, *, size):\n    return RocketApp(name)\n")
-    text = problem(f"{module}:create()")
-    assert text.startswith(f"{module}.py:3: ")
-    assert "needs arguments" in text
-    assert "defaults" in text
-
-
 def test_a_factory_that_raises_is_told_by_the_line(write: Write) -> None:
     module = write("def create():\n    raise KeyError('colour')\n")
     assert problem(f"{module}:create()") == f"{module}.py:2: KeyError: 'colour'"
@@ -173,19 +141,6 @@ def test_an_async_factory_is_told_to_be_plain(write: Write) -> None:
 def test_brackets_behind_an_app_are_told_to_go(write: Write) -> None:
     module = write(APP + "app = RocketApp('shop')\n")
     assert "without brackets" in problem(f"{module}:app()")
-
-
-@pytest.mark.parametrize(
-    ("target", "mend"),
-    [
-        ("src/app.py", "src.app:app"),
-        ("./app.py", "app:app"),
-        ("app:", "module:attribute"),
-        ("app:create(1)", "module:factory()"),
-    ],
-)
-def test_what_is_no_module_name_is_answered_with_how_to_write_it(target: str, mend: str) -> None:
-    assert mend in problem(target)
 
 
 def test_the_cause_is_kept_for_the_traceback(write: Write) -> None:

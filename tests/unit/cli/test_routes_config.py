@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +18,6 @@ from rocketapp.cli.settings import subscriptions_of
 from rocketapp.config.client import ClientConfig
 from rocketapp.model.subscription import Subscription
 from tests.cases import cases
-from tests.unit.cli.conftest import Start
 
 SOURCE = """
 from rocketapp import Message, RocketApp
@@ -274,12 +272,6 @@ def test_routes_prints_groups_and_handlers(in_folder: Path) -> None:
     assert "group stores\n  stock" in text
 
 
-def test_routes_are_printed_as_json(in_folder: Path) -> None:
-    orders, stock = json.loads(call("routes", "routed_shop", "--json").output)
-    assert (orders["topic"], orders["tags"]) == ("orders", ["paid", "refunded"])
-    assert (stock["group"], stock["retries"], stock["retries_from"]) == ("stores", -1, "handler")
-
-
 def test_routes_follow_the_settings(in_folder: Path) -> None:
     (in_folder / "other.toml").write_text('[app]\ngroup = "night"\n[consumer]\nretries = 2\n')
     text = call("routes", "routed_shop:app", "--settings", "other.toml").output
@@ -297,15 +289,6 @@ def test_config_tells_each_value_with_its_source(in_folder: Path) -> None:
     assert told['app.version = "1.2"'] == "code"
     assert told["broker.auto_create_topics = true"] == "default"
     assert told['client.name_server = ""'] == "default"
-
-
-def test_as_a_command_both_end_with_0(start: Start, folder: Path) -> None:
-    (folder / "app.py").write_text(SOURCE)
-    for name in ("routes", "config"):
-        command = start(name, "app:app")
-        command.ends(0)
-        assert command.err == ""
-        assert command.out
 
 
 @pytest.mark.parametrize("more", [(), ("--json",)])
