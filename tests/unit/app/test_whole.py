@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rocketapp import Context, DeadLetter, Message, Retry, RocketApp, Router
+from rocketapp import Context, Message, RocketApp
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.run.lifecycle import Lifecycle
 from rocketapp.app.run.wiring import Runtime
@@ -22,7 +22,6 @@ from rocketapp.config.broker import BrokerConfig
 from rocketapp.config.client import ClientConfig
 from rocketapp.config.consumer import ConsumerConfig
 from rocketapp.embedded.embedded import EmbeddedBroker
-from rocketapp.model.event import Event
 from rocketapp.model.snapshot import HandlerStats
 from rocketapp.plugin import hookimpl
 from rocketapp.transport.memory import MemoryNetwork
@@ -140,36 +139,6 @@ async def test_a_body_that_inflates_beyond_the_limit_is_a_dead_letter(run: Run) 
     assert lifecycle.counters == HandlerStats(dead_lettered=1)
 
 
-async def test_outcomes_become_retries_and_dead_letters(run: Run) -> None:
-    app = RocketApp("shop")
-    expect = Expect("a 1", "a 2", "b 1", "c 1", "c 2")
-
-    @app.subscribe("orders", retries=1)
-    async def settle(text: str, context: Context) -> None:
-        expect(f"{text} {context.attempt}")
-        if text == "a" and context.attempt == 1:
-            raise Retry(after=1)
-        if text == "b":
-            raise DeadLetter("spoilt")
-        if text == "c":
-            raise Retry(after=1) from ValueError("no money")
-
-    events = list[Event]()
-
-    class Watching:
-        @hookimpl
-        def observe_events(self) -> Any:
-            return events.append
-
-    declared_of(app).plugins.register(Watching())
-    lifecycle = await run(app)
-    await app.publish_many("orders", ["a", "b", "c"])
-    await expect.wait()
-    await settled(lifecycle, HandlerStats(handled=1, retried=2, dead_lettered=2))
-    told = sorted(type(event).__name__ for event in events if type(event).__name__ in ("Retried", "DeadLettered"))
-    assert told == ["DeadLettered", "DeadLettered", "Retried", "Retried"]
-
-
 async def test_an_undecodable_payload_is_dead_at_once_and_filters_count(run: Run) -> None:
     app = RocketApp("shop")
     expect = Expect("2")
@@ -205,26 +174,6 @@ async def test_a_batch_is_handed_over_as_payloads(run: Run) -> None:
     await settled(lifecycle, HandlerStats(handled=20, dead_lettered=1))
     assert sorted(flat(handed), key=int) == [str(number) for number in range(20)]
     assert max(map(len, handed)) > 1
-
-
-async def test_routers_and_groups_each_have_their_own_copy(run: Run) -> None:
-    app, billing = RocketApp("shop"), Router(prefix="billing-", group="billing")
-    expect = Expect("shop x", "billing x")
-
-    @app.subscribe("billing-orders")
-    async def settle(text: str) -> None:
-        expect(f"shop {text}")
-
-    @billing.subscribe("orders")
-    async def bill(text: str) -> None:
-        expect(f"billing {text}")
-
-    app.include(billing)
-    lifecycle = await run(app)
-    await app.publish("billing-orders", "x")
-    await expect.wait()
-    await settled(lifecycle, HandlerStats(handled=2))
-    assert lifecycle.counters == HandlerStats(handled=2)
 
 
 def flat(lists: Iterable[Iterable[str]]) -> list[str]:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from rocketapp.errors import SendRefused
 from rocketapp.model.message_queue import MessageQueue
 from rocketapp.model.outgoing import Outgoing
@@ -48,12 +45,6 @@ def test_keys_go_where_java_sends_them() -> None:
     assert queue_of_key("hello", queues).queue_id == 99162322 % 4
     # A string whose hash is Integer.MIN_VALUE, of which Java knows no absolute value.
     assert queue_of_key("polygenelubricants", queues).queue_id == 0
-
-
-@given(st.text(), st.integers(1, 64))
-def test_equal_keys_meet(key: str, count: int) -> None:
-    queues = [MessageQueue("t", "a", number) for number in range(count)]
-    assert queue_of_key(key, queues) == queue_of_key(key, list(queues))
 
 
 def test_only_writable_queues_of_living_masters_are_published_to() -> None:

@@ -1,8 +1,7 @@
-"""The order of layers around a handler, and what is not cut by its timeout."""
+"""The order of layers around a handler."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from rocketapp import Message, RocketApp
 from rocketapp.plugin import Subscription, Wrapper, hookimpl
-from rocketapp.testing import TestApp
 from tests.unit.app.call.test_chain import plugins_of
 from tests.unit.app.given import NOWHERE, bound
 
@@ -68,41 +66,3 @@ def test_the_order_of_registration_does_not_change_the_order_of_layers() -> None
 def test_a_layer_that_there_is_not_is_refused() -> None:
     with pytest.raises(ValueError, match="stands in one of the layers telemetry, idempotency, database, middleware"):
         Wrapper(for_async=lambda call: call, layer="outside")  # type: ignore[arg-type]
-
-
-class SlowStore:
-    """A plugin that takes its time behind the function, as a store or a commit does."""
-
-    def __init__(self, layer: Any) -> None:
-        self.layer, self.written = layer, 0
-
-    @hookimpl
-    def handler_wrapper(self, subscription: Subscription) -> Wrapper:
-        def for_async(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            async def around(handed: Any) -> Any:
-                await asyncio.sleep(30)
-                result = await call(handed)
-                await asyncio.sleep(30)
-                self.written += 1
-                return result
-
-            return around
-
-        return Wrapper(for_async=for_async, layer=self.layer)
-
-
-@pytest.mark.parametrize("layer", ["idempotency", "database", "middleware"])
-def test_a_timeout_times_the_function_alone(layer: str) -> None:
-    store = SlowStore(layer)
-    app, called = RocketApp("shop", plugins=[store]), list[int]()
-
-    @app.subscribe("orders", timeout=5)
-    async def settle(message: Message) -> None:
-        called.append(message.attempt)
-        await asyncio.sleep(10 if message.attempt == 1 else 4)
-
-    with TestApp(app) as t:
-        t.publish("orders", "1")
-        t.settle()
-        assert [type(one.error) for one in t.retried] == [TimeoutError]
-    assert (called, store.written) == ([1, 2], 1)

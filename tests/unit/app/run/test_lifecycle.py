@@ -435,25 +435,6 @@ async def test_a_router_included_before_the_start_cannot_grow_after_it() -> None
 # Publishing.
 
 
-async def test_publishing_reaches_the_producer_of_the_cluster() -> None:
-    diary = Diary()
-    app = app_of(diary, clusters={"eu": "eu:1"})
-    lifecycle = lifecycle_of(app)
-    await lifecycle.start()
-    diary.lines.clear()
-    result = await app.publish("orders", {"id": 1}, tag="paid", keys=["1"], order_key="1", delay=30, timeout=2)
-    assert result.queue == QUEUE
-    assert [one.queue_offset for one in await app.publish_many("orders", ["a", "b"], cluster="eu")] == [0, 1]
-    await app.publish_one_way("orders", b"c")
-    assert diary.lines == [
-        'send orders {"id":1} to h:1',
-        "send orders a to eu:1",
-        "send orders b to eu:1",
-        "send orders c to h:1",
-    ]
-    await lifecycle.stop(asyncio.Event())
-
-
 async def test_publish_sync_works_from_threads_and_refuses_the_loop() -> None:
     diary = Diary()
     app = app_of(diary)
@@ -484,12 +465,6 @@ async def test_a_keyword_that_publishing_does_not_take_is_refused_with_those_it_
     for call in (app.publish_many, app.publish_one_way):
         with pytest.raises(TypeError, match=rf"takes no keyword 'timeout': it takes {all_of_them}$"):
             await call("orders", "x", timeout=1)
-
-
-@pytest.mark.parametrize("items", ["abc", b"abc", {"id": "1"}])
-async def test_one_body_where_several_are_wanted_is_refused(items: Any) -> None:
-    with pytest.raises(TypeError, match=r"publish_many\(items=\w+\): give several bodies, or one to publish$"):
-        await app_of(Diary()).publish_many("orders", items)
 
 
 async def test_publish_sync_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,17 +19,8 @@ def running(holder: str = OTHERS) -> Answer:
     return Answer(MarkState.RUNNING, holder, 20.0)
 
 
-def test_a_free_key_is_handled_and_a_done_one_skipped() -> None:
-    assert state(CLAIMED) is MarkState.CLAIMED
-    assert state(DONE) is MarkState.DONE
-
-
 def test_a_claim_whose_answer_was_lost_is_still_mine() -> None:
     assert state(running(MINE)) is MarkState.CLAIMED
-
-
-def test_a_second_copy_waits() -> None:
-    assert state(running()) is MarkState.RUNNING
 
 
 def test_looks_are_soon_at_first_and_never_long_after_the_lease_ends() -> None:
