@@ -266,12 +266,17 @@ class LoopBlocked(Event):
 
 @dataclass(frozen=True, slots=True)
 class DrainCut(_OfMessage):
-    """A handler still ran when the drain timed out. Its message was not committed and will be delivered again."""
+    """A handler still ran when the drain timed out, or its message could not be sent back.
+
+    The message was not committed and will be delivered again.
+    """
 
     others: int
-    """Further calls of this handler that were cut at the same time."""
+    """Further calls or messages of this handler for which it is the same."""
     seconds: float
     """How long the drain lasted."""
+    has_failed: bool = False
+    """The call has ended, and no broker has taken its message back."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,8 +67,8 @@ _TEXTS: Final[dict[type[events.Event], str | Callable[[Any], str]]] = {
     ),
     events.LoopBlocked: _blocked_text,
     events.DrainCut: lambda e: (
-        f"cut after {round(e.seconds, 1):g} s: {e.handler} still runs ({e.topic} {e.message_id}"
-        f"{f' and {e.others} more' if e.others else ''})"
+        f"cut after {round(e.seconds, 1):g} s: {e.handler} {'could not send back' if e.has_failed else 'still runs'} "
+        f"({e.topic} {e.message_id}{f' and {e.others} more' if e.others else ''})"
     ),
     events.TopicMissing: "group {e.group}: topic {e.topic} does not exist yet: it is consumed as soon as it is created",
     events.Adjusted: "group {e.group}: topic {e.topic} from now on: {e.text}",

@@ -10,6 +10,7 @@ from dataclasses import replace
 from rocketapp.consumer.handler import ConsumedTopic
 from rocketapp.consumer.modes.by_message import MessageMode
 from rocketapp.consumer.modes.delivery import Mode, ModeContext
+from rocketapp.consumer.retry.redelivery import Redelivery
 from rocketapp.consumer.workers.callers import Callers
 from rocketapp.model.subscription import POLLED
 
@@ -39,6 +40,8 @@ class Modes:
     def __init__(self, context: ModeContext) -> None:
         self.callers: Callers = context.callers
         """What calls the handlers of all of them."""
+        self.redelivery: Redelivery = context.redelivery
+        """What sends back the messages on which they fail."""
         self.concurrent: MessageMode = MessageMode(context.member.topics, context)
         """Of topics without their own mode, and of messages that come back for a retry: their order is lost anyway."""
         modes = {topic.topic: mode_of(topic, context) for topic in context.member.topics}

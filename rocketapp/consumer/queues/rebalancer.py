@@ -280,17 +280,20 @@ class Rebalancer:
         return not self._modes.callers.in_flight() and all(assignment.is_clean for assignment in assignments)
 
     async def _cut(self, cut: asyncio.Event, drain_timeout: float, assignments: Sequence[Owned]) -> None:
-        """After the timeout, or when `cut` is set: stop waiting for handlers, and report those that still run."""
+        """After the timeout, or when `cut` is set: stop waiting for handlers, and report what is left of their work."""
         began = self._loop.time()
         await is_set_by(cut, began + drain_timeout)
-        running: dict[str, list[Message]] = {}
+        left: dict[tuple[str, bool], list[Message]] = {}
         for handler, item in self._modes.callers.in_flight():
-            running.setdefault(handler.name, []).append(first_of(item))
+            left.setdefault((handler.name, False), []).append(first_of(item))
+        for handler, message in self._modes.redelivery.waiting():
+            left.setdefault((handler.name, True), []).append(message)
         for assignment in assignments:
             assignment.cut()
         seconds = self._loop.time() - began
-        for name, (first, *others) in running.items():
-            self._member.observe(DrainCut(self._group, name, first.topic, first.message_id, len(others), seconds))
+        for (name, has_failed), (first, *others) in left.items():
+            about = name, first.topic, first.message_id, len(others), seconds, has_failed
+            self._member.observe(DrainCut(self._group, *about))
 
 
 class MemberLists:

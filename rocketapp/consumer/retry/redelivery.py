@@ -115,6 +115,8 @@ class Redelivery:
         """By broker."""
         self._refused: Counter[MessageQueue] = Counter()
         """By queue the failed messages that wait for their next round."""
+        self._jobs: set[_Job] = set()
+        """Whose copies are not stored yet."""
         self._loop = asyncio.get_running_loop()
         self.due_until: float = 0.0
         """The loop's time until which a retry of this member may still come."""
@@ -146,13 +148,21 @@ class Redelivery:
             return
         self._member.tasks.start(self._see_to(job), f"send back to {job.queue.message_queue.broker_name}")
 
+    def waiting(self) -> list[tuple[Handler, Message]]:
+        """The failed messages of which no broker has the copy yet."""
+        return [(job.handler, job.message) for job in self._jobs if _is_wanted(job)]
+
     async def _see_to(self, job: _Job) -> None:
         queue = job.queue.message_queue
-        while _is_wanted(job):
-            async with self._places[queue.broker_name]:
-                if not _is_wanted(job) or await self._round(job):
-                    break
-            await asyncio.sleep(job.backoff.next(self._member.random.random()))
+        self._jobs.add(job)
+        try:
+            while _is_wanted(job):
+                async with self._places[queue.broker_name]:
+                    if not _is_wanted(job) or await self._round(job):
+                        break
+                await asyncio.sleep(job.backoff.next(self._member.random.random()))
+        finally:
+            self._jobs.discard(job)
         self._refused[queue] -= job.is_refused
         if not self._refused[queue]:
             del self._refused[queue]

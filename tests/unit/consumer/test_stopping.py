@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from rocketapp.consumer.handler import ConsumedTopic, Handler
 from rocketapp.errors import SetupError
-from rocketapp.model.event import DrainCut
+from rocketapp.model.event import DrainCut, SendBackFailed
 from rocketapp.model.snapshot import HandlerStats
+from rocketapp.plugins.log_lines import line_of
 from rocketapp.wire.codes import RequestCode
 from rocketapp.wire.record import Message
 from tests.unit.consumer.fake_cluster import FakeCluster, consumed, consumed_by, subscription
@@ -166,6 +168,25 @@ def test_a_cut_drain_commits_nothing_that_was_not_finished(how: str) -> None:
         await cluster.stop()
 
     story()
+
+
+@in_virtual_time
+async def test_a_stop_without_an_end_says_which_failed_messages_could_not_be_sent_back() -> None:
+    cluster = await started()
+    (queue,) = cluster.create("topic")
+    cluster.send_many(queue, 3)
+
+    async def fails(message: Message) -> None:
+        raise ValueError
+
+    member = await cluster.member(consumed(fails)).start()
+    for code in (RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.SEND_MESSAGE_V2):
+        cluster.refuse(code)
+    await eventually(lambda: len(member.events.of(SendBackFailed)) >= 3)
+    assert not await member.stop(drain_timeout=5.0)
+    (told,) = member.events.of(DrainCut)
+    assert re.fullmatch(r"cut after 5 s: handler could not send back \(topic \w+ and 2 more\)", line_of(told).text)
+    await cluster.stop()
 
 
 @in_virtual_time
