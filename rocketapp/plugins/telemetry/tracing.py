@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 from time import time_ns
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
@@ -26,7 +26,17 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
 from rocketapp import DeadLetter, Message, Pause, Retry, SendResult, Skip
-from rocketapp.plugin import Park, PublishCall, Sending, Subscription, Wrapper, conventions, events, outcome_of
+from rocketapp.plugin import (
+    Park,
+    PublishCall,
+    Sending,
+    Subscription,
+    Wrapper,
+    conventions,
+    events,
+    outcome_of,
+    outcomes_of,
+)
 from rocketapp.plugins import current_message
 from rocketapp.plugins.telemetry import attributes as names
 from rocketapp.plugins.telemetry.config import Sampling
@@ -127,25 +137,37 @@ class Attempt:
         """The handler has returned or raised."""
         contexts.detach(self._token)
         current_message.CURRENT.reset(self._current)
-        outcome = self._judged(result, error)
-        self._span.set_attribute(names.OUTCOME, _WORDS[type(outcome)])
-        if outcome is not None and not isinstance(outcome, Skip | Park):
+        outcomes = self._judged(result, error)
+        failures = [outcome for outcome in outcomes if _is_failure(outcome)]
+        self._span.set_attribute(names.OUTCOME, _WORDS[type(failures[0] if failures else outcomes[0])])
+        if failures:
             # The outcome as the handler returned it, if it did.
-            failed(self._span, error or (result if isinstance(result, BaseException) else outcome))
-            self._remember()
+            failed(self._span, error or (result if isinstance(result, BaseException) else failures[0]))
+            self._remember(outcomes)
         self._span.end()
 
-    def _judged(self, result: Any, error: BaseException | None) -> BaseException | None:
-        """What the engine makes of this call; a cancellation is a failure as far as the span is concerned."""
-        if error is None:
-            return outcome_of(result, self._subscription)
-        return outcome_of(error, self._subscription, raised=True) if isinstance(error, Exception) else Retry()
+    def _judged(self, result: Any, error: BaseException | None) -> Sequence[BaseException | None]:
+        """What the engine makes of each message; a cancellation is a failure as far as the span is concerned."""
+        subscription, messages = self._subscription, self._messages
+        if error is not None:
+            is_outcome = isinstance(error, Exception)
+            single = outcome_of(error, subscription, raised=True) if is_outcome else Retry()
+        elif result is None or subscription.batch is None:
+            single = outcome_of(result, subscription)
+        else:
+            return [outcome_of(each, subscription) for each in outcomes_of(result, messages)]
+        return [single] * max(1, len(messages))  # a polled call may have none
 
-    def _remember(self) -> None:
+    def _remember(self, outcomes: Sequence[BaseException | None]) -> None:
         span, group = self._span.get_span_context(), self._subscription.group
         if span.trace_flags.sampled:
-            for message in self._messages:
-                self._tracing.failed.remember(group, message.message_id, span)
+            for message, outcome in zip(self._messages, outcomes, strict=False):
+                if _is_failure(outcome):
+                    self._tracing.failed.remember(group, message.message_id, span)
+
+
+def _is_failure(outcome: BaseException | None) -> TypeGuard[BaseException]:
+    return outcome is not None and not isinstance(outcome, Skip | Park)
 
 
 def failed(span: Span, error: BaseException) -> None:

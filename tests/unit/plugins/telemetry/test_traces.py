@@ -207,6 +207,25 @@ async def test_a_batch_links_to_its_messages(collector: Collector) -> None:
     assert {batch.parent for batch in batches} == {""}
 
 
+async def test_a_batch_of_which_some_are_tried_again_is_the_attempt_that_these_link_to(collector: Collector) -> None:
+    settled = Settled(3)
+    app = RocketApp("shop", plugins=[settled])
+
+    @app.subscribe("orders", batch=3, batch_wait=0.2, retries=1, retry=Policy(delays=[1]))
+    async def settle(messages: list[Message]) -> dict[Message, Retry]:
+        return {message: Retry() for message in messages if message.text() == "again"}
+
+    async with running(app, config(collector)):
+        await app.publish_many("orders", [b"done", b"again", b"done"], order_key="one")
+        await settled.all.wait()
+    send, first, nack, second, dead = collector.spans
+    assert [first.attributes["rocketapp.outcome"], second.attributes["rocketapp.outcome"]] == ["failed", "failed"]
+    assert first.links == [(send.span_id, {})] * 3
+    assert second.links == [(send.span_id, {}), (first.span_id, {"rocketapp.link": "earlier attempt"})]
+    assert (nack.name, nack.parent) == ("nack orders", first.span_id)
+    assert (dead.name, dead.parent) == ("dead_letter orders", second.span_id)
+
+
 @pytest.mark.parametrize("kind", ["async", "sync"])
 async def test_a_polled_call_is_a_span_that_links_to_what_it_has_pulled(collector: Collector, kind: str) -> None:
     settled = Settled(2)
