@@ -16,7 +16,7 @@ from rocketapp.broker.core import Core
 from rocketapp.broker.delays import restored
 from rocketapp.broker.replication.master import Master
 from rocketapp.broker.scrub import Scrub
-from rocketapp.model.names import DELAY_SECONDS, HALF_TOPIC, SCHEDULE_TOPIC
+from rocketapp.model.names import DELAY_SECONDS, SCHEDULE_TOPIC
 from rocketapp.wire import properties as names
 from rocketapp.wire.layout import Record, decode_record
 from rocketapp.wire.requests.replication import SlaveStatus
@@ -203,11 +203,9 @@ class BrokerFacts:
 
     def open_transactions(self, most: int) -> Iterator[WaitingMessage]:
         """The oldest open half messages, at most `most`."""
-        store = self._core.store
         for half in self._core.halves.oldest(most):
-            entry = store.entry(HALF_TOPIC, 0, half.offset)
-            record = None if entry is None else store.record_at(entry[0])
-            yield _waiting(_restored(record), half.stored_ms)._replace(group=half.group, checks=half.checks)
+            record = _restored(self._core.store.record_at(half.physical))
+            yield _waiting(record, half.stored_ms)._replace(group=half.group, checks=half.checks)
 
 
 _LEVELS = range(1, len(DELAY_SECONDS) + 1)

@@ -109,6 +109,8 @@ class MasterLog:
         """
         store, last = self._store, self._store.last_position
         begin = await self._tables.log_begin()
+        if 0 <= last < begin:
+            raise ProtocolError(f"our last record is at {last}, its log begins at {begin}: that is deleted there")
         if last > 0 or end < store.log.segment_end(begin):
             return max(last, 0)
         first = await self._tables.record_at(begin)

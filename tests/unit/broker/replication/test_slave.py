@@ -643,6 +643,20 @@ async def test_another_history_is_refused_with_its_position_and_nothing_is_cut(i
     assert not events.of(FollowsMaster)
 
 
+async def test_a_slave_that_lacks_what_its_master_has_deleted_says_so() -> None:
+    class Shorter(Scripted):
+        async def log_begin(self) -> int:
+            return SEGMENT
+
+    master, slave, events = Shorter(full(count=250)), slave_store(), Events()
+    copy(slave, master.log[:3000], 1000)
+    async with following_of(master, slave, events):
+        await eventually(lambda: bool(events.of(LeftMaster)))
+    reason = f"our last record is at {slave.last_position}, its log begins at {SEGMENT}: that is deleted there"
+    assert events.of(LeftMaster)[0] == LeftMaster("here", slave.end_position, reason)
+    assert not events.of(FollowsMaster)
+
+
 async def test_a_slave_claims_nothing_that_its_master_has_not_been_compared_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
