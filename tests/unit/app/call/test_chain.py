@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from tests.unit.app.given import bound, call_of, message
 
 
 class Around:
-    """A plugin whose wrapper notes when it is passed."""
+    """A plugin whose wrapper of sync handlers notes when it is passed."""
 
     def __init__(self, name: str, passed: list[str]) -> None:
         self.name, self.passed = name, passed
@@ -31,16 +30,7 @@ class Around:
 
             return around
 
-        def for_async(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-            async def around(handed: Any) -> Any:
-                self.passed.append(f"{self.name} in")
-                outcome = await call(handed)
-                self.passed.append(f"{self.name} out")
-                return outcome
-
-            return around
-
-        return Wrapper(for_sync=for_sync, for_async=for_async)
+        return Wrapper(for_sync=for_sync)
 
 
 class Declines:
@@ -89,21 +79,6 @@ def test_the_last_registered_wrapper_is_outermost() -> None:
     call = folded(sync_app(passed), plugins_of(Around("first", passed), Around("last", passed)))
     assert call(message()) == "done"
     assert passed == ["last in", "first in", "handler", "first out", "last out"]
-
-
-async def test_async_handlers_get_the_async_half() -> None:
-    passed: list[str] = []
-    app = RocketApp("shop")
-
-    @app.subscribe("orders")
-    async def handle(message: Message) -> str:
-        await asyncio.sleep(0)
-        passed.append("handler")
-        return "done"
-
-    call = folded(app, plugins_of(Around("only", passed)))
-    assert await call(message()) == "done"
-    assert passed == ["only in", "handler", "only out"]
 
 
 def test_a_plugin_that_declines_costs_nothing() -> None:
@@ -212,18 +187,6 @@ def test_what_is_no_filter_is_refused(given: Any, problem: str) -> None:
 
 
 def sync_handler(message: Message) -> None: ...
-
-
-async def test_filters_work_for_async_handlers() -> None:
-    app = RocketApp("shop")
-
-    @app.subscribe("orders")
-    async def handle(message: Message) -> int:
-        return message.offset
-
-    call = folded(app, plugins_of(Only(1)))
-    assert await call(message(offset=1)) == 1
-    assert isinstance(await call(message(offset=2)), Skip)
 
 
 @pytest.mark.parametrize("is_async", [True, False])

@@ -316,12 +316,3 @@ async def _key(message: Message) -> str:
 def test_what_is_no_key_function_is_refused_with_its_place(value: object, problem: str) -> None:
     with pytest.raises(SetupError, match=rf"test_once\.py:\d+: idempotent=.*{problem}"):
         Taken(idempotent=value)
-
-
-def test_a_router_and_an_app_say_it_for_their_handlers() -> None:
-    app = RocketApp("shop", idempotent=True)
-
-    @app.subscribe("orders")
-    async def take(message: Message) -> None: ...
-
-    assert bound(app).subscription.idempotent is True
