@@ -172,7 +172,7 @@ class Payloads:
         self._of_plugins = of_plugins
         self._claimed: dict[type[Any], Codec | None] = {}
         self._versions: dict[Any, Versions] = {}
-        """Of types with upcasters."""
+        """By type, for types with upcasters."""
 
     def forget_plugins(self) -> None:
         """The settings have chosen other plugins."""
@@ -338,7 +338,7 @@ class Payloads:
         return next((self._versions[one] for one in classes if one in self._versions), None)
 
     def _versions_of(self, kind: Any) -> Versions | None:
-        """Those of the type. Raises SetupError where one is missing, for a codec that gives no members to upcasters,
+        """The type's versions. Raises SetupError where one is missing, for a codec that gives no members to upcasters,
         and for a part of a union that has some: none would be used.
         """
         versions = self._versions_for(kind)
@@ -436,7 +436,7 @@ def cause_of(error: Exception) -> Exception:
 
 
 def _has_many_parts(error: Exception) -> bool:
-    """Of pydantic, which tells of everything that is wrong."""
+    """Whether this is an error of pydantic that lists many problems."""
     count = getattr(error, "error_count", None)
     return callable(count) and count() > _MOST_PARTS
 

@@ -52,7 +52,7 @@ class BrokerState:
     role: str
     """`async_master`, `sync_master` or `slave`, as the option says."""
     slaves: Sequence[SlaveStatus] | None
-    """Those that copy the log now; None where nobody may."""
+    """The slaves that copy the log now; None where nobody may."""
     copies_from: str | None
     """Where a slave copies the log; empty while it does not, None at a master."""
     problem: str
@@ -103,7 +103,7 @@ class WaitingMessage(NamedTuple):
     message_id: str
     keys: str
     group: str = ""
-    """Of its producer, for a transaction."""
+    """The producer's group, for a transaction."""
     checks: int = 0
     """How often that was asked how the transaction ended."""
 

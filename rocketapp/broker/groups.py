@@ -78,7 +78,7 @@ class GroupConfig(
             raise ValueError(f"configuration of group {name}: {error}") from None
 
     def to_json(self) -> Mapping[str, Any]:
-        """As Java writes it."""
+        """The configuration as Java writes it."""
         return self.members
 
 

@@ -131,7 +131,7 @@ class HalfMessages:
             self.on_committed(half.message_id)
 
     def due(self, now_ms: int, can_ask: Callable[[str], object]) -> Iterator[tuple[OpenHalf, Record]]:
-        """Those that their producer is to be asked about now, each with its message. Counts the question.
+        """The half messages whose producer must be asked now, each with its message. Counts the question.
 
         `can_ask`: whether this producer group has a member. A group without one is asked when it has one again.
 

@@ -82,7 +82,7 @@ class LockTable:
         return granted
 
     def unsafe(self, group: str, queues: Iterable[MessageQueue], client_id: str, now: float) -> list[MessageQueue]:
-        """Those of this client's locks that a restart might give to another client while this one trusts them."""
+        """The queues that it does not hold, or whose lock a restart might give to another client while it trusts it."""
         held, oldest = self._held.get(group, {}), now - self.expiry * _SAFE
         return [
             queue

@@ -63,7 +63,7 @@ class LongPoll(Generic[P, R]):
         """`run_again`: returns the response of a woken request; None when it is held again."""
         self._loop, self._run_again = loop, run_again
         self.by_topic: dict[str, dict[P, dict[HeldRequest[P, R], None]]] = {}
-        """Those that are held, by topic and place: for others to read. It changes when one of them is woken."""
+        """The held requests by topic and place, for others to read. It changes when one is woken."""
         self._by_connection: dict[Connection, dict[HeldRequest[P, R], None]] = {}
         self._woken: deque[HeldRequest[P, R]] = deque()
         self._count = 0

@@ -47,7 +47,7 @@ class Group:
         self.members: dict[Connection, GroupMember] = {}
         self.subscriptions: dict[str, SubscriptionData] = {}
         self.filters: dict[str, Filter] = {}
-        """Of each topic whose expression is legal."""
+        """By topic; a topic with an illegal expression has none."""
         self.difference: str = ""
         """How members subscribe differently, which loses messages; empty when they do not."""
         self.consume_type = self.message_model = self.consume_from = ""

@@ -135,7 +135,7 @@ class OffsetTable:
         return lambda: _form(copies, version) | ({} if position is None else {"logPosition": position or None})
 
     def to_json(self) -> dict[str, Any]:
-        """As it is saved in consumerOffset.json."""
+        """The content of consumerOffset.json."""
         return _form(self._offsets, self._version.to_json())
 
     def load(self, saved: Mapping[str, Any]) -> None:

@@ -85,7 +85,7 @@ class _Found(NamedTuple):
         return Key(*self.place, self.start, popped_ms)
 
     def body(self, topic: str, answer: PopResponse, broker_name: str) -> bytes:
-        """Its records. Retries become messages of the topic that members subscribe to, each with its handle."""
+        """The records to answer with. Retries become messages of the topic that members subscribe to, with handles."""
         kind, queue_id = self.queue
         if kind == OF_TOPIC:
             return self.records
@@ -158,7 +158,7 @@ class Pops:
         return False, free_ms
 
     def _free_queues(self, request: PopRequest, now_ms: int) -> tuple[list[Place], int]:
-        """Those to look at whose messages are not hidden, in order; and when the first of the others is free, or 0."""
+        """The queues that may be popped now, in order; and when the next one may be, in ms; 0 without others."""
         queues = self._queues(request)
         for place in queues:
             if self._core.offsets.take_reset(*place) is not None:  # which is committed already
@@ -314,7 +314,7 @@ class Pops:
         return revived
 
     def _again(self, checkpoint: PopCheckpoint) -> list[Record]:
-        """What its messages are stored as, to come again. Those of a deleted topic or group are not."""
+        """The records to store so that its messages come again; none for a deleted topic or group."""
         core, (group, topic, queue_id), again = self._core, checkpoint.key.place, list[Record]()
         if core.topics.get(topic) is None or core.groups.get(group) is None:
             return again

@@ -77,7 +77,7 @@ class HandedOut(msgspec.Struct, eq=False, rename={"offsets": "o", "acked": "cm"}
 
 
 class PopCheckpoint(HandedOut, eq=False, kw_only=True):
-    """They come again from a retry topic, unless they are done in time."""
+    """Popped messages that come again from a retry topic, unless they are done in time."""
 
     key: Key
     invisible_ms: int
@@ -97,7 +97,7 @@ class PopCheckpoint(HandedOut, eq=False, kw_only=True):
         return self.due_ms < other.due_ms
 
     def record(self, topic: str, broker_name: str, now_ms: int, done: Sequence[int] = ()) -> Record:
-        """Its record in the revive log; or the one which says that these messages of it are done."""
+        """The checkpoint's record in the revive log; with `done`, the record that these messages are done."""
         group, of_topic, queue_id, start, popped_ms = self.key
         body: dict[str, Any] = {"c": group, "t": of_topic, "q": queue_id, "so": start, "pt": popped_ms}
         if done:

@@ -86,7 +86,7 @@ class ReviveLog:
         return all(entry is None or entry[0] < store.durable_position for entry in last)
 
     def record(self, checkpoint: PopCheckpoint, now_ms: int, done: Sequence[int] = ()) -> Record:
-        """Of a checkpoint; or that these messages of it are done."""
+        """The record of a checkpoint; with `done`, the record that these messages of it are done."""
         return checkpoint.record(self._topic, self._core.config.name, now_ms, done)
 
     def _note(self, stored: Stored) -> None:
@@ -112,7 +112,7 @@ class ReviveLog:
                 self.close(checkpoint)
 
     def _put(self, checkpoint: PopCheckpoint) -> None:
-        """It is in the log. A second one of the same has all acknowledgements of the first."""
+        """Note a checkpoint of the log. A second one with the same key keeps all acknowledgements of the first."""
         before = self.open.get(checkpoint.key)
         if before is not None:
             checkpoint.acked |= before.acked
@@ -136,7 +136,7 @@ class ReviveLog:
             del self.in_flight[queue]
 
     def drop(self, topic: str) -> None:
-        """Close those of a topic that is being deleted."""
+        """Close the checkpoints of a topic that is being deleted."""
         for checkpoint in [one for one in self.open.values() if one.key.topic == topic]:
             self.close(checkpoint)
 

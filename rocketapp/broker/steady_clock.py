@@ -22,7 +22,7 @@ class SteadyClock:
         self._at, self._now = monotonic(), clock.now()
 
     def begin_at(self, least: float) -> None:
-        """It is at least this time already: an earlier run of the broker has written it down."""
+        """Begin at this time or later: an earlier run of the broker has written it down."""
         self._now = max(self._now, least)
 
     def now(self) -> float:

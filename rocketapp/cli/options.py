@@ -81,7 +81,7 @@ traceback_option: Decorator = click.option(
 """It is for `run_command`, as --json is for what goes wrong."""
 json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 json_lines_option: Decorator = click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-"""Of a command that prints for as long as there is something to print."""
+"""For a command that prints as long as there is something to print."""
 
 
 SILENT = "rocketapp.silent"

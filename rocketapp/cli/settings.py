@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketapp.model.subscription import Subscription
 
 SHARED_TABLES = ("app", "broker")
-"""Those of which the parent of workers and the broker's process need something."""
+"""The tables that the parent of workers and the broker's process need."""
 Overrides = Mapping[str, Mapping[str, Any]]
 
 

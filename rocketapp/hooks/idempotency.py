@@ -67,7 +67,7 @@ class MarkState(Enum):
     """What a store knows of a key when it is claimed."""
 
     CLAIMED = "claimed"
-    """It is the caller's now, until its lease ends."""
+    """The caller has it now, until its lease ends."""
     RUNNING = "running"
     """Another holder has it."""
     DONE = "done"

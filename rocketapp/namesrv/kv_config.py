@@ -20,7 +20,7 @@ from rocketapp.wire.codes import RequestCode, ResponseCode
 from rocketapp.wire.command import Command
 
 MOST_BYTES = 1_048_576
-"""Of all namespaces, keys and values together: each change writes them all."""
+"""Most bytes of all namespaces, keys and values together: each change writes them all."""
 
 
 class KvConfig:

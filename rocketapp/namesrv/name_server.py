@@ -136,7 +136,7 @@ class _Known(NamedTuple):
     seen: float
     body: bytes
     topics: Mapping[str, TopicQueues]
-    """Of a broker of another name; those of a slave are its master's."""
+    """The topics of a broker of another name; a slave has its master's."""
 
 
 class BrokerTable:

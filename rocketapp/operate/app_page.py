@@ -32,7 +32,7 @@ MOST_QUEUES, MOST_LETTERS = 200, 20
 HANDLERS, TOPICS, QUEUES = "Handlers", "Topics", "Queues"
 DEAD_LETTERS, FAILURES = "Last dead letters", "Last failures"
 _WIDTH, _HEIGHT = 100.0, 24.0
-"""Of a curve."""
+"""The size of a curve."""
 Points = Sequence[tuple[float, float | None]]
 """How far back in the span, from 0 for now to 1, and the value; None where there is none."""
 

@@ -57,7 +57,7 @@ class Unassigned:
     """Empty before the first rebalance is over."""
     seconds: float
     has_assigned: bool
-    """It was different at least once since the start."""
+    """Whether a rebalance has succeeded since the start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ class Health:
     """The event loop of each process runs, as far as it has started."""
     is_ready: bool
     findings: tuple[Finding, ...]
-    """Those that need a person first."""
+    """Findings that need a person come first."""
 
 
 def check_health(state: AppState) -> Health:

@@ -41,7 +41,7 @@ class Tally(NamedTuple):
     failed: int = 0
     """Attempts that are tried again, became a dead letter or were dropped."""
     lag: int | None = None
-    """Of its topic; None while that is not known."""
+    """The lag of its topic; None while it is not known."""
     calls: tuple[int, ...] = _NOTHING
     """How many calls took how long, by the bounds of a histogram."""
 
@@ -51,7 +51,7 @@ class Step:
     """The difference between two successive samples of a handler."""
 
     at: float
-    """Its end."""
+    """The time of the second sample."""
     seconds: float
     done: int
     failed: int

@@ -21,7 +21,7 @@ from rocketapp.scripts.sync_client import LoopThread
 from rocketapp.tasks import in_daemon_thread
 
 MOST_BYTES = 16 * 1024
-"""Of the head of a request."""
+"""Most bytes of the head of a request."""
 MOST_BODY = 12 * 1024
 LONGEST = 5.0
 """Seconds for sending a request, and for taking its answer. How long that is worked on is its own affair."""

@@ -32,7 +32,7 @@ INTERVAL = 1.0
 """Seconds between two views."""
 LONGEST_INTERVAL = 3.0
 _SHARE = 0.02
-"""Of an app with thousands of queues, a view takes some milliseconds: it is taken less often."""
+"""The most of its time that a process spends on views: with thousands of queues they are taken less often."""
 MOST_FAILURES = 20
 LONGEST_REASON = 1000
 """Characters of a dead letter's reason that are shown."""

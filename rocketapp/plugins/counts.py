@@ -162,7 +162,7 @@ class Distribution:
     counter: str
     """The name of the metric that counts their messages."""
     counted: str
-    """Its meaning."""
+    """The meaning of that metric."""
     of_handlers: bool
 
     def read(self, counts: Counts) -> Iterator[tuple[Labels, Histogram]]:

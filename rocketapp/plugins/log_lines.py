@@ -22,7 +22,7 @@ class Line:
     text: str
     is_about_message: bool = False
     repeats: bool = False
-    """It may come many times while one thing is wrong: told once as long as it goes on."""
+    """Whether it may come many times while one thing is wrong: then it is logged once while that goes on."""
     fields: dict[str, Any] = dataclasses.field(default_factory=dict, compare=False)
 
 
@@ -113,7 +113,7 @@ _LEVELS: Final[dict[type[events.Event], int]] = {
     events.FollowsMaster: logging.INFO,
     events.StoreReadOnly: logging.ERROR,
 }
-"""Of the others: WARNING."""
+"""The level of events; all others: WARNING."""
 _ABOUT_MESSAGES: Final = frozenset(
     (events.Retried, events.DeadLettered, events.Dropped, events.SendBackFailed, events.HandlerSlow, events.DrainCut)
 )

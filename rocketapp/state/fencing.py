@@ -99,7 +99,7 @@ class Fencing:
         return is_ours
 
     def forget(self, queue: MessageQueue) -> None:
-        """Its session is over."""
+        """Forget a queue: its session is over."""
         self._verified.discard(queue)
         self.fenced.discard(queue)
 

@@ -169,7 +169,7 @@ class MemoryBudget:
         return account
 
     def close(self, account: QueueAccount) -> None:
-        """Its queue was given up: its bytes count no more. Nothing happens the second time."""
+        """Count the bytes of a queue no more: it was given up. Nothing happens the second time."""
         if account not in self._accounts:
             return
         self.stop_waiting(account)
@@ -258,12 +258,12 @@ class MemoryBudget:
     # Who waits, and who goes first.
 
     def wait(self, account: QueueAccount) -> None:
-        """It wants to pull as soon as there is room."""
+        """The queue wants to pull as soon as there is room."""
         account.topic.waiting[account] = None
         self._place(account.topic)
 
     def stop_waiting(self, account: QueueAccount) -> None:
-        """It does not want to pull any more. Nothing happens if it did not wait."""
+        """The queue does not want to pull any more. Nothing happens if it did not wait."""
         if account in account.topic.waiting:
             del account.topic.waiting[account]
             self._place(account.topic)

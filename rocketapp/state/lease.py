@@ -53,7 +53,7 @@ class Lease:
             self._decide()
 
     def suspend(self, now: float) -> None:
-        """It is uncertain from `now` on: only an answer to a later request counts."""
+        """Make it uncertain from `now` on: only an answer to a later request counts."""
         if not self.is_lost:
             self.asked_at, self.certain_until, self.is_suspended = now, -inf, True
             self.suspensions += 1

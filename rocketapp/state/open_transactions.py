@@ -19,7 +19,7 @@ class OpenTransactions(Generic[Q]):
     def __init__(self) -> None:
         self._latest: dict[str, dict[str, Q]] = {}
         self._begun: set[str] = set()
-        """Those whose function runs."""
+        """Transactions whose function runs."""
 
     def __len__(self) -> int:
         return len(self._latest)

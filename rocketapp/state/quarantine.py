@@ -31,7 +31,7 @@ class Span(NamedTuple):
     is_late: bool = False
     """One quarantined message, whose call had lasted so long that the next one was started beside it."""
     message_id: str = ""
-    """Of one quarantined message whose turn had begun; otherwise empty."""
+    """The id of one quarantined message whose turn had begun; otherwise empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Quarantined:
     crashes: int
     """Deaths that count as attempts: the first one, and those for which it was blamed."""
     sole: int
-    """Those of them in which nothing else was in flight at all."""
+    """The crashes in which nothing else was in flight at all."""
     at: float
     """The time of the last one, in seconds since 1970."""
     beside: bool = False
@@ -117,7 +117,7 @@ class Turn:
 
     @property
     def is_paused(self) -> bool:
-        """It would not begin if it had its turn."""
+        """Whether it would not begin if it had its turn."""
         return False
 
 

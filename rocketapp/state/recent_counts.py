@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 _LOOKS = 6
-"""Looks within the span (Java's StatsItem: one every 10 s for a minute, every 10 min for an hour)."""
+"""Samples within the span (Java's StatsItem: one every 10 s for a minute, every 10 min for an hour)."""
 
 
 class TopicCounts(NamedTuple):

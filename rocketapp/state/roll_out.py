@@ -52,7 +52,7 @@ class MemberKind:
     wants: Wants | None = None
     """None: none of them has said it yet."""
     is_known: bool = False
-    """It holds; otherwise they are to be asked."""
+    """Whether `wants` holds; otherwise the members are to be asked."""
     pulls: Pulls = None
     """What one of them pulled: all can widen the same topics."""
     tries: int = 0

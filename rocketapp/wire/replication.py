@@ -14,7 +14,7 @@ from rocketapp.errors import ProtocolError
 _REPORT, _HEAD = struct.Struct(">q"), struct.Struct(">qi")
 HEAD_BYTES = 12
 MOST_BLOCK_BYTES = 4_194_304
-"""Of a block that a slave takes. Masters send 32 KiB; a slave of Apache RocketMQ has room for so many."""
+"""Most bytes of a block that a slave takes. Masters send 32 KiB; a slave of Apache RocketMQ has room for so many."""
 
 
 def last_report(received: bytes) -> tuple[int | None, bytes]:

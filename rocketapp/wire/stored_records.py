@@ -18,7 +18,7 @@ from rocketapp.wire.record import Message, decode_records
 
 _UNUSUAL = COMPRESSED | BORN_IPV6 | STORE_IPV6 | NEED_UNWRAP | INNER_BATCH
 _CUT = struct.Struct(">ii28xi44xI")
-"""Of the fixed part what is needed to find the next record: size, magic, sys flag, body length."""
+"""The fields that are needed to find the next record: size, magic, sys flag, body length."""
 _OFFSET, _STORED_MS = struct.Struct(">20xq"), struct.Struct(">56xq")
 
 
@@ -29,7 +29,7 @@ class StoredRecords:
 
     queue: MessageQueue
     offset: int
-    """Of the first message."""
+    """The offset of the first message."""
     end: int
     """The offset behind the last message."""
     size: int
@@ -48,7 +48,7 @@ class StoredRecords:
 
     @classmethod
     def of(cls, messages: Sequence[Message], queue: MessageQueue) -> StoredRecords:
-        """Of one or more messages that are decoded already."""
+        """Make them from one or more decoded messages."""
         made = cls()
         made.queue, made._messages, made._count = queue, messages, len(messages)
         made.data, made.starts, made.max_inflated_bytes = b"", array("i"), 0
@@ -129,7 +129,7 @@ def stored_records(data: bytes, queue: MessageQueue, *, max_inflated_bytes: int 
 
 
 def _made(whole: StoredRecords, starts: array[int]) -> StoredRecords:
-    """Those of `whole` that begin there, up to its end."""
+    """The records of `whole` that begin at `starts`."""
     made = StoredRecords()
     made.queue, made.data, made.max_inflated_bytes = whole.queue, whole.data, whole.max_inflated_bytes
     made.starts, made._count, made._messages = starts, len(starts), None

@@ -81,7 +81,7 @@ Line = tuple[str, str]
 
 
 def line_of(record: PubRecord) -> Line:
-    """Of a handled message the lines are written at once: `begun_line`, `ended_line`."""
+    """The line of a sent message. A handled one has `begun_line` and `ended_line`."""
     return record.encode(), _words(record.message_id, record.keys)
 
 

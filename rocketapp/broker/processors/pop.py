@@ -70,7 +70,7 @@ class PopProcessor:
     def __init__(self, core: Core, pops: Pops, loop: asyncio.AbstractEventLoop) -> None:
         self._core, self._pops, self._loop = core, pops, loop
         self.held: LongPoll[_Place, PopRequest] = LongPoll(loop, self._run_again)
-        """Those that wait for a message, and those who only want to be told of it."""
+        """Pops that wait for a message, and notifications, which only tell that there is one."""
         self._tags_codes = TagsCodes()
 
     # Requests.

@@ -42,7 +42,7 @@ class PullProcessor:
     def __init__(self, core: Core, loop: asyncio.AbstractEventLoop) -> None:
         self._core, self._loop = core, loop
         self.held: LongPoll[int, PullRequest] = LongPoll(loop, lambda held: self._run(held, may_hold=False))
-        """Those that found nothing, by their queue."""
+        """Pulls that found nothing, by queue id."""
         self._tags_codes = TagsCodes()
 
     @answers(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, needs=CONSUME)

@@ -50,7 +50,7 @@ class QueryProcessor:
         return Command.response(command, ResponseCode.SUCCESS, fields=fields, body=body)
 
     async def _find(self, request: QueryRequest) -> list[tuple[Message, bytes]]:
-        """As many of the newest as were asked for and an answer has room for, at least one, each with its record.
+        """The newest messages with the key, and their records: as many as were asked for and fit, at least one.
 
         They are read in turns of the loop that leave time to others.
         """

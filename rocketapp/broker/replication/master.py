@@ -108,7 +108,7 @@ class Slave:
         return f"it has said nothing for {IDLE:g} s"
 
     def _reported(self, end: int) -> str | None:
-        """It said where its log ends; the reason why it gets nothing more, or None."""
+        """Take its report of where its log ends. Returns why it gets nothing more, or None."""
         begin, durable = self._store.begin_position, self._store.durable_position
         if self.position < 0:
             if not 0 <= end <= durable:
@@ -160,7 +160,7 @@ class _Reply(NamedTuple):
     deadline: float
     connection: Connection
     code: int
-    """Of the request, whose body is kept no longer."""
+    """The request's code; its body is kept no longer."""
     response: Command
 
 
@@ -176,7 +176,7 @@ class Master:
         self._server: asyncio.Server | None = None
         self._is_known: Callable[[str], bool] = lambda host: False
         self.slaves: list[Slave] = []
-        """Those that are connected."""
+        """The connected slaves."""
         self._waiting: deque[_Reply] = deque()
         """In the order of positions."""
         self._timer: asyncio.TimerHandle | None = None

@@ -54,7 +54,7 @@ class Stored(NamedTuple):
     stored_ms: int
     raw_properties: bytes
     body: bytes = b""
-    """As it is stored: it may be compressed."""
+    """The stored body, which may be compressed."""
 
     @property
     def is_queued(self) -> bool:
@@ -150,7 +150,7 @@ def stored_ms_of(data: bytes) -> int:
 def sound_among(
     data: bytes, start: int, entries: list[tuple[int, int, int]], queue_id: int, topic: bytes, *, checks_body: bool
 ) -> list[tuple[int, int, int]]:
-    """Those of these entries (queue offset, physical offset, size) whose record is undamaged in `data`.
+    """The entries (queue offset, physical offset, size) whose record is undamaged in `data`.
 
     `start` is the log position at which `data` begins. Every pulled message passes here.
     """

@@ -29,7 +29,7 @@ PRODUCER_GROUP = "rocketapp-send"
 AT_ONCE = 256
 """Lines of stdin, or copies of a message, that are sent together: the producer spreads so many over the queues."""
 PARTS = 16
-"""Of fewer ones: each part goes to the next queue, because a batch goes to one."""
+"""Parts into which fewer are divided: each part goes to the next queue, because a batch goes to one."""
 CHUNK_BYTES = 65536
 """How much of stdin is read at most before it is sent."""
 

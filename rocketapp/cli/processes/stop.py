@@ -47,7 +47,7 @@ PATIENCE = 5.0
 """Seconds that threads of an app get together to end, once the command itself has ended."""
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Those that drain. Other threads than the main one must not take them."""
+"""The signals that drain. Only the main thread may take them."""
 _NUDGE, _TICK = signal.SIGURG, signal.SIGVTALRM
 _log = logging.getLogger("rocketapp.run")
 

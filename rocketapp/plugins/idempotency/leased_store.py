@@ -68,7 +68,7 @@ class LeasedStore:
         return self.finish(claims) if done else self.give_back(claims)
 
     async def finish(self, claims: Sequence[Claim]) -> None:
-        """Their messages are handled. When the store does not take it, that is logged: the effect is there."""
+        """Mark these messages as handled. When the store fails, that is logged only: the effect is there."""
         keys, expiry = [claim.key for claim in claims], self.config.expiry
         try:
             try:

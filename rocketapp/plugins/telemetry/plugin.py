@@ -50,7 +50,7 @@ class Telemetry:
         self._tracing: Tracing | None = None
         self._counts: Counts | None = None
         self._instruments: Instruments | None = None
-        """Those of the user's provider: they stay for the next start."""
+        """Instruments of the user's provider: they stay for the next start."""
         self._endings: list[Callable[[], object]] = []
         """What ends each provider of ours."""
 

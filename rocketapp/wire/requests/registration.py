@@ -20,7 +20,7 @@ _JAVA_NAMES = java_names(
     broker_name="brokerName", address="brokerAddr", ha_address=HA_ADDRESS, master_address="masterAddr"
 )
 MOST_BODY_BYTES = 4_194_304
-"""Of topics that are read: some 20,000 of them."""
+"""Most bytes of topics that are read: some 20,000 topics."""
 
 
 class BrokerRequest(Header, frozen=True, rename=_JAVA_NAMES):

@@ -82,7 +82,7 @@ class HaStatus(NamedTuple):
     slaves: int
     """Connections of slaves that a master serves."""
     copies_from: str
-    """Of a slave: the address that it copies the log from; empty when it knows none."""
+    """The address from which a slave copies the log; empty when it knows none."""
 
 
 def decode_ha_status(body: bytes) -> HaStatus:

@@ -29,9 +29,9 @@ class EndTransaction(
     """The producer group that sent the half message."""
     topic: MissingText
     half_offset: int
-    """Of the half message in the queue of half messages (Java: tranStateTableOffset)."""
+    """The half message's offset in the queue of half messages (Java: tranStateTableOffset)."""
     physical_offset: int
-    """Of the half message in the commit log."""
+    """The half message's position in the commit log."""
     decision: Int32
     """TRANSACTION_COMMIT or TRANSACTION_ROLLBACK."""
     message_id: str
