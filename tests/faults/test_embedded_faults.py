@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketapp.operate.doctor_client import ask
+from rocketapp.cli.commands.doctor import ask
 from tests.faults import connections, effects, frames, kills, restarts, scenarios
 from tests.faults.conftest import Tell
 from tests.peers import toolchain

@@ -6,11 +6,13 @@ A running app with `--http` is asked itself. In any case the cluster is asked wh
 from __future__ import annotations
 
 import asyncio
+import http.client
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import click
+import msgspec
 
 from rocketapp.app.app import RocketApp
 from rocketapp.app.settings import Settings
@@ -22,12 +24,49 @@ from rocketapp.cli.runtime import run_in_loop
 from rocketapp.cli.settings import subscriptions_of
 from rocketapp.model.subscription import Subscription
 from rocketapp.operate.cluster import ClusterInspector, GroupState, stalled_queues
-from rocketapp.operate.doctor_client import TIMEOUT, ask
 from rocketapp.operate.health import Finding
+from rocketapp.operate.server import parse_address
 
 SETTLE = 1.0
 """Seconds beyond the commit interval until a queue that is behind counts as standing still."""
 LOOK_INTERVAL = 0.5
+TIMEOUT = 5.0
+"""Seconds that an app on the same machine, or near it, may take."""
+_MOST_BYTES = 4 * 1024 * 1024
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorAnswer:
+    """The answer of a running app to `/doctor`."""
+
+    app: str
+    ready: bool
+    findings: tuple[Finding, ...]
+
+
+def ask(address: str) -> DoctorAnswer:
+    """Ask a running app over HTTP.
+
+    Raises ValueError for what is not an address and for an answer that no app gives, OSError when none comes.
+    """
+    host, port = parse_address(address)
+    host = _EVERYWHERE.get(host, host)
+    connection = http.client.HTTPConnection(host, port, timeout=TIMEOUT)
+    try:
+        connection.request("GET", "/doctor")
+        response = connection.getresponse()
+        body = response.read(_MOST_BYTES)
+    except http.client.HTTPException as error:
+        raise ValueError(f"what answers is not an app with --http ({type(error).__name__})") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise ValueError(f"what answers is not an app with --http (status {response.status})")
+    try:
+        return msgspec.json.decode(body, type=DoctorAnswer)
+    except msgspec.DecodeError as error:
+        raise ValueError("what answers is not an app with --http") from error
 
 
 @dataclass(slots=True)

@@ -12,9 +12,9 @@ from typing import NoReturn
 
 import pytest
 
+from rocketapp.cli.commands.doctor import ask
 from rocketapp.operate import server
 from rocketapp.operate.app_requests import answering
-from rocketapp.operate.doctor_client import ask
 from rocketapp.operate.http_messages import Request, Response
 from rocketapp.operate.server import OperatorServer, parse_address
 from tests.cases import cases
@@ -62,7 +62,7 @@ def test_it_answers_and_says_nothing_of_what_it_runs_on(address: str) -> None:
 
 
 def test_doctor_understands_it(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rocketapp.operate.doctor_client.TIMEOUT", 60.0)
+    monkeypatch.setattr("rocketapp.cli.commands.doctor.TIMEOUT", 60.0)
     said = ask(address)
     assert (said.app, said.ready) == ("shop", False)
     assert "stands still: paused: by hand" in said.findings[0].text
