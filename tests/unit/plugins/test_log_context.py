@@ -119,14 +119,6 @@ def test_a_format_of_the_user_s_own_finds_attributes_in_and_outside_of_handlers(
     assert logging.Formatter("%(message_id)s|%(trace_id)s|").format(record) == "||"
 
 
-def test_text_ends_with_the_message_and_our_own_sentences_do_not() -> None:
-    record = logging.LogRecord("shop", logging.INFO, "", 1, "paid", (), None)
-    record.fields = {"topic": "orders", "message_id": "7F", "attempt": 2}
-    assert make_formatter("text").format(record).endswith("paid [orders 7F attempt 2]")
-    record.name = "rocketapp.messages"
-    assert make_formatter("text").format(record).endswith("paid")
-
-
 def test_without_it_a_handler_has_nothing_in_front_of_it() -> None:
     app, plugins = RocketApp("shop"), Plugins()
     plugins.register(LogContext())

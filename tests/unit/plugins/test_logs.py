@@ -286,7 +286,7 @@ def test_json_and_text_tell_the_exception() -> None:
 
 def test_text_names_the_process_and_the_message_of_a_user_s_own_line() -> None:
     formatter = make_formatter("text", process="worker 100%")
-    assert formatter.format(record("retry", topic="orders")).endswith("WARNING [worker 100%] retry")
+    assert formatter.format(record("retry", topic="orders", message_id="7F")).endswith("WARNING [worker 100%] retry")
     assert formatter.format(record("slow", "shop.db")).endswith("WARNING [worker 100%] shop.db: slow")
     own = record("low", "rocketapp.handlers.app:settle", topic="orders", message_id="7F", attempt=2)
     assert formatter.format(own).endswith("rocketapp.handlers.app:settle: low [orders 7F attempt 2]")

@@ -84,15 +84,6 @@ def test_the_first_middleware_is_outermost_and_the_app_s_stand_outside_the_route
     assert passed == [f"{name} in" for name in order] + ["handler"] + [f"{name} out" for name in order[::-1]]
 
 
-def test_what_is_not_declared_is_not_there() -> None:
-    app = RocketApp("shop")
-
-    @app.subscribe("orders")
-    def settle(message: Message) -> None: ...
-
-    assert call_of(app) is settle
-
-
 @ASYNC
 def test_a_middleware_that_forgets_to_return_does_not_make_a_message_done(is_async: bool) -> None:
     app = RocketApp("shop")

@@ -128,22 +128,6 @@ def test_a_handler_follows_its_message_also_beside_a_polled_one_of_its_group(is_
         assert followed(t, "copies") == [("", each) for each in ids]
 
 
-def test_outside_of_handlers_nothing_is_followed() -> None:
-    app = RocketApp("shop", clusters=PLACES)
-
-    @app.on_startup
-    async def publishes() -> None:
-        await app.publish("copies", "x")
-
-    @app.subscribe("orders", cluster="eu", start="first")
-    async def settle(message: Message) -> None: ...
-
-    with TestApp(app) as t:
-        t.publish("orders", "1", cluster="eu")
-        t.settle()
-        assert followed(t, "copies") == [("", None)]
-
-
 def test_what_the_call_names_itself_comes_first() -> None:
     app = RocketApp("shop", clusters=PLACES)
 
