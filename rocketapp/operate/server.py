@@ -45,8 +45,10 @@ _log = logging.getLogger("rocketapp.http")
 def parse_address(text: str) -> tuple[str, int]:
     """Host and port of `H:P`. Raises ValueError with what is wrong."""
     host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    if not colon or not bare or (":" in bare and not host.startswith("[")):
+    is_bracketed = host.startswith("[") and host.endswith("]")
+    bare = host[1:-1] if is_bracketed else host
+    is_name = bare.isprintable() and not any(one in bare for one in " []")
+    if not colon or not bare or not is_name or (":" in bare and not is_bracketed):
         raise ValueError("write host:port, as in 127.0.0.1:8080; 0.0.0.0:8080 is every address of this machine")
     if not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{port!r} is not a port from 0 to 65535")

@@ -245,7 +245,24 @@ def test_it_leaves_no_thread(console: AppConsole) -> None:
     assert not [one for one in threading.enumerate() if one.name == "rocketapp-http" and one.is_alive()]
 
 
-@cases("text", ["", "8080", ":8080", "localhost:", "localhost:http", "::1:80", "h:70000", "h:-1", "h:٣"])
+@cases(
+    "text",
+    [
+        "",
+        "8080",
+        ":8080",
+        "localhost:",
+        "localhost:http",
+        "::1:80",
+        "h:70000",
+        "h:-1",
+        "h:٣",
+        "[::1",
+        "::1]:80",
+        "x y:80",
+        "h\t:80",
+    ],
+)
 def test_what_is_not_an_address_is_told_how_to_write_one(text: str) -> None:
     with pytest.raises(ValueError, match=r"write host:port|is not a port"):
         parse_address(text)
