@@ -98,8 +98,8 @@ class DrivenLoop(VirtualTimeLoop):
     def _advance(self, seconds: float | None) -> None:
         # With its own pipe alone, the loop has nothing to look for: the pipe only wakes a loop that waits.
         self._jumping.looks = bool(self.jobs or self._could_be_woken())
-        if self._stands_still():
-            pass
+        if self._stands_still() or self._ready:  # type: ignore[attr-defined]
+            pass  # also when a thread has called something, and ended before anyone looked for threads
         elif seconds is None and self.horizon == math.inf:
             raise StandstillError("every task waits for another and no timer is set")
         else:

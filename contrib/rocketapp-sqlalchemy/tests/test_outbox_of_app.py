@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 from sqlalchemy import Engine, select
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session
 
 from rocketapp import Message, RocketApp
@@ -163,3 +163,30 @@ def test_marks_are_swept_until_the_last_app_of_a_database_has_ended(engine: Engi
         t.advance(minutes=11)
     with engine.connect() as connection:
         assert connection.execute(select(marks.c.key)).all() == []
+
+
+@pytest.mark.parametrize("kind", ["sync", "async"])
+def test_settle_waits_for_the_relay(engine: Engine, async_engine: AsyncEngine, kind: str) -> None:
+    database, taken = Database(engine if kind == "sync" else async_engine), list[str]()
+    box = Outbox(database)
+    app = RocketApp("shop", plugins=[database, box])
+
+    def write(session: Session | AsyncSession) -> None:
+        box.publish(session, "bills", "written")
+
+    async def settle(message: Message, session: AsyncSession) -> None:
+        write(session)
+
+    def settle_sync(message: Message, session: Session) -> None:
+        write(session)
+
+    app.subscribe("orders", idempotent=database.once)(settle_sync if kind == "sync" else settle)
+
+    @app.subscribe("bills")
+    async def bill(message: Message) -> None:
+        taken.append(message.text())
+
+    with TestApp(app) as t:
+        t.publish("orders", "1")
+        t.settle()
+        assert taken == ["written"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -141,10 +142,7 @@ class Database:
         return app in self._sweeps
 
     async def run(self, work: Callable[[Connection], Any]) -> Any:
-        """Do this in a transaction of its own; in a thread, where there is an engine for that.
-
-        A test in virtual time knows of threads that work for the app, and of no other work in the background.
-        """
+        """Do this in a transaction of its own; in a thread, where there is an engine for that."""
         return await _committed(engine_of(self.engines, is_async=False) or self.engines[0], work)
 
     def _remove_expired(self, connection: Connection) -> int:
@@ -176,8 +174,11 @@ async def _committed(engine: Engine | AsyncEngine, work: Callable[[Connection], 
 
     if isinstance(engine, Engine):
         return await asyncio.to_thread(run_in_thread, engine)
-    async with engine.connect() as connection:
-        return await connection.run_sync(run)
+    # The loop of `rocketapp.testing` lets no time pass meanwhile, as it does while threads work; others need not know.
+    waiting = getattr(asyncio.get_running_loop(), "waiting", contextlib.nullcontext)
+    with waiting():
+        async with engine.connect() as connection:
+            return await connection.run_sync(run)
 
 
 async def _trying_again(work: Callable[[], Awaitable[None]]) -> None:
