@@ -24,7 +24,7 @@ from rocketapp.app.publishing import (
 from rocketapp.errors import RocketAppError, SetupError, named_message
 from rocketapp.hooks.hook_types import Write
 from rocketapp.model.names import topic_problem
-from rocketapp.model.outcome import Decisions, Outcomes, Retry, is_outcome, is_plain, outcomes_by_message
+from rocketapp.model.outcome import Decisions, Retry, is_outcome, is_plain
 from rocketapp.model.outgoing import PublishOptions
 from rocketapp.model.subscription import Subscription
 from rocketapp.model.topic import Topic
@@ -236,39 +236,6 @@ def answering(call: Call, publishing: Publishing, *, is_async: bool) -> Call:
             publishing.reply_sync(message, value)
 
     return _followed(call, reply if is_async else reply_sync, is_async=is_async, mark=_MARK)
-
-
-def unanswered_layer(subscription: Subscription) -> Layer:
-    """What says once that a handler of batches returns an answer, which none of its requests gets."""
-    return Layer("answer", "sends no reply from a batch", partial(_unanswered, subscription=subscription))
-
-
-def _unanswered(call: Call, subscription: Subscription) -> Call:
-    is_told = False
-
-    def look(batch: Any, value: Any) -> Any:
-        nonlocal is_told
-        if not is_told and is_plain(value) and not isinstance(value, Outcomes):
-            request = next((message for message in batch if _MARK in message.raw_properties), None)
-            if request is not None and not _are_outcomes(value, batch):
-                is_told = True
-                log.warning(
-                    "%s: the request %s in %s gets no reply: a batch= handler sends none: remove batch= (said once)",
-                    subscription.handler_name,
-                    named_message(request.message_id, request.keys),
-                    request.topic,
-                )
-        return value
-
-    return _told(call, look, is_async=subscription.is_async)
-
-
-def _are_outcomes(value: Any, batch: Any) -> bool:
-    """Whether it speaks of single messages, or was meant to, which the engine refuses."""
-    try:
-        return outcomes_by_message(value, batch) is not None
-    except TypeError:
-        return True
 
 
 @contextmanager

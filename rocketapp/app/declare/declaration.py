@@ -16,7 +16,7 @@ from rocketapp.app.call.arguments import Argument, Kind, UnresolvedError, inner_
 from rocketapp.app.call.chain import Layer, Scope, around_layers, in_order, plugin_layers
 from rocketapp.app.call.context import Pull, SyncPull
 from rocketapp.app.call.provided import Providers
-from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer, unanswered_layer
+from rocketapp.app.call.returned import Publication, answer_layer, answers, publication_layer
 from rocketapp.app.declare.options import INHERITED, POLLED, option_problem, tags_said, topic_name_problem
 from rocketapp.app.payloads import described
 from rocketapp.app.places import function_problem, is_async, name_of_function, place_of_function
@@ -196,8 +196,6 @@ class Declaration:
                 found.append(publication_layer(self.publication, one, publishing, found))
             elif self.answers:
                 found.append(answer_layer(one, publishing))
-            elif one.batch is not None and answers(self.function):
-                found.append(unanswered_layer(one))
         return in_order([*found, *inner_layers(arguments, one, publishing, decisions)])
 
     @property

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 import pytest
 
-from rocketapp import Message, Outcomes, Retry, RocketApp, SendUnknown, Skip
+from rocketapp import Message, Retry, RocketApp, SendUnknown, Skip
 from rocketapp.app.call.returned import answers
 from rocketapp.app.declare.phases import declared_of
 from rocketapp.app.publishing import Publishing
@@ -159,24 +158,3 @@ def said_none(message: Message) -> None: ...
 
 def test_a_handler_without_a_return_annotation_answers_nothing() -> None:
     assert [answers(function) for function in (priced, in_thread, unsaid, said_none)] == [True, True, False, False]
-
-
-async def test_a_batch_that_returns_an_answer_to_a_request_says_once_that_none_is_sent(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async def count(messages: list[Message]) -> Any:
-        return {1: Outcomes(), 2: {messages[0]: Retry()}}.get(messages[0].offset, b"5")
-
-    replies, asked = Replies(), message(properties={**ASKED, "UNIQ_KEY": "ID1"})
-    call = handler(replies, count, batch=10)
-    for offset in (1, 2):
-        await call([message(properties=ASKED, offset=offset)])
-    assert caplog.messages == []
-    for batch in ([message()], [message(), asked], [asked]):
-        assert await call(batch) == b"5"
-    (line,) = caplog.messages
-    assert re.fullmatch(
-        r"\S*count: the request ID1 in orders gets no reply: a batch= handler sends none: remove batch= \(said once\)",
-        line,
-    )
-    assert replies.sent == []
