@@ -329,7 +329,9 @@ def _move(peer: Peer, directory: Path) -> tuple[list[str], list[str]]:
         embedded.start_again()
         member.goes_on(embedded.broker_address)
         back_here = member.pop_until("e", "h")
-        assert (member.attempts["e"], member.attempts["h"]) == (3, 2)
+        # Counted on, and not begun anew; on a slow machine a time may be over once more.
+        assert member.attempts["e"] >= 3
+        assert member.attempts["h"] >= 2
         return at_apache, back_here
     finally:
         member.close()

@@ -138,7 +138,7 @@ CASES = {
     "a project without a name": ("new ''", ["rocketapp: DIR is empty: give it a value\n"]),
     "a dead letter without a name": ("dlq show shop ''", ["rocketapp: WHICH is empty: give it a value\n"]),
     "a project in a file": ("new app.py --defaults", ["app.py is a file: name a folder"]),
-    "a project among files": ("new . --defaults", ["is not empty, it has app.py"]),
+    "a project among files": ("new . --defaults", ["is not empty, it has "]),
     "run without an embedded folder": (
         "run app --embedded ''",
         ["--embedded is empty: leave it out, or give it a value\n"],
