@@ -24,6 +24,7 @@ def filled(count: int, *, is_closed: bool) -> tuple[MemoryFiles, list[Record], l
     """A store with that many messages in two queues; what was stored, and where each record ends in the log."""
     files = MemoryFiles()
     store = open_store(files)
+    store.flush()
     random = Random(count)
     records, ends = [], []
     for number in range(count):

@@ -248,12 +248,16 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         hint = load_hint(self._opened.files)
         is_apaches = hint is None and checkpoint.queues_flushed_ms > 0
         if hint is not None and self._open_as_hinted(hint, log):
+            # After a clean stop nothing lies behind it but what another broker has written since.
+            self.position = hint.position if is_clean else -1
+            for queue in () if is_clean else self.values():
+                queue.zero_behind()
             return Place(hint.position, hint.last_record)
         if is_apaches and is_clean and (place := self._open_as_they_are(log)) is not None:
             return place
         forget_hint(self._opened.files)
         start = _flushed_by_apache(log, checkpoint) if is_apaches else log.min_position
-        self._open_below(start)
+        self._open_below(start, log.min_position)
         return Place(start, is_anew=start == log.min_position)
 
     def _open_as_hinted(self, hint: Hint, log: CommitLog) -> bool:
@@ -264,8 +268,8 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         if last is not None and hint.position not in (last.physical + last.size, log.segment_end(last.physical)):
             return False  # a damaged last record proves nothing: then the ends of the queues have to agree
         queues: Queues = {}
-        for topic, queue_id in ((topic, queue_id) for topic, of in hint.queues.items() for queue_id in of):
-            max_offset, last_physical = hint.queues[topic][queue_id]
+        marks = ((topic, queue_id, mark) for topic, of in hint.queues.items() for queue_id, mark in of.items())
+        for topic, queue_id, (max_offset, last_physical) in marks:
             queue = queues[topic, queue_id] = ConsumeQueue(topic, queue_id, self._opened)
             if not queue.open(max_offset):
                 return False
@@ -273,8 +277,6 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             queue.find_min(log.min_position)
             if queue.min_offset < max_offset and queue.entry(max_offset - 1)[0] != last_physical:
                 return False
-        for queue in queues.values():
-            queue.zero_behind()
         for key in self._on_disk():
             if key not in queues:  # it began after the hint, and is made again from the log
                 ConsumeQueue(*key, self._opened).remove()
@@ -317,7 +319,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
         self.update(queues)
         return Place(end, last.physical)
 
-    def _open_below(self, start: int) -> None:
+    def _open_below(self, start: int, log_min: int) -> None:
         """Open every queue without the entries of what the log contains from `start` on.
 
         Entries that point to deleted segments stay, because they keep the offsets of the queue.
@@ -327,6 +329,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             queue.open()
             if start > 0:
                 queue.keep_below(start)
+            queue.find_min(log_min)
             queue.zero_behind()
             self[topic, queue_id] = queue
 

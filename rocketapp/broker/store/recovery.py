@@ -40,8 +40,6 @@ def recover(
         records += 1
     queues.finish()
     _begin(log, scan, synced=scan.end if is_clean else synced, is_ours=flushed is not None, observe=observe)
-    for queue in queues.values():
-        queue.find_min(log.min_position)
     observe(StoreRecovered(scan.end - place.position, records, place.is_anew and records > 0))
     return last
 

@@ -88,7 +88,7 @@ class MessageStore:
         """Everything below this position survives a loss of power."""
         self.recovered_end: int = self.log.end
         """The end of the log when it was opened."""
-        self.flush()
+        self.flush(log_only=True)  # what the queues have yet to sync may be lost once more: it is made from the log
 
     def __repr__(self) -> str:
         return f"<MessageStore {len(self.queues)} queues, log to {self.log.end}>"
@@ -282,12 +282,12 @@ class MessageStore:
 
     # Flushing
 
-    def flush(self) -> None:
+    def flush(self, *, log_only: bool = False) -> None:
         """Flush everything now, after a flush that was begun and not ended. No other thread runs it any more."""
         if self._flush is not None:
             self._flush.run()
             self.end_flush(self._flush)
-        flush = self.begin_flush(everything=True)
+        flush = self.begin_flush(everything=not log_only, log_only=log_only)
         if flush is not None:
             flush.run()
             self.end_flush(flush)

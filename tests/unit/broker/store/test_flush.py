@@ -71,6 +71,7 @@ def test_closing_runs_a_flush_again_that_an_unexpected_error_has_ended() -> None
 
 def test_an_idle_store_has_nothing_to_flush() -> None:
     store = open_store()
+    store.flush()
     assert store.begin_flush() is None
     store.append(record())
     for _ in range(2):  # the log at once; the queues when nothing new came in
@@ -79,6 +80,20 @@ def test_an_idle_store_has_nothing_to_flush() -> None:
         flush.run()
         store.end_flush(flush)
     assert store.begin_flush() is None
+
+
+def test_a_start_after_a_clean_stop_writes_and_syncs_no_queue() -> None:
+    disk = Disk()
+    store = open_store(disk)
+    for number in range(3):
+        store.append(record(queue_id=number))
+    store.close()
+    calls: list[tuple[str, str]] = []
+    disk.on_call = lambda number, name, path: calls.append((name, path))
+    again = open_store(disk)
+    again.close()
+    assert not [call for call in calls if "consumequeue" in call[1] and call[0] not in ("open", "read")]
+    assert [queue.max_offset for queue in again.queues.values()] == [1, 1, 1]
 
 
 def test_the_hint_follows_now_and_then_and_the_checkpoint_each_time() -> None:
