@@ -27,6 +27,8 @@ SEGMENT_BYTES = 8 << 20
 """Of the logs that take them: each goes on in another file every few seconds."""
 TOPICS, MORE = 10_000, 50
 """Topics that are there, and those whose creation is measured then."""
+QUEUES = 2000
+"""Of the directory with which a start is measured."""
 _SEND, _QUERY, _CREATE_TOPIC, _DELETE_TOPIC = 310, 12, 17, 215
 _HALF_MESSAGE = 4
 
@@ -43,7 +45,7 @@ class BrokerBench:
         self.found: dict[str, Figures] = {"embedded": {}, "apache": {}}
 
     def measure(self, apache: Apache) -> None:
-        self.found["embedded"]["start to serving, s"] = start_s(self._home)
+        self.found["embedded"]["start to serving, s"] = start_s(self._home, self._home / "started")
         with _running(Embedded(self._home / "embedded")) as embedded:
             both: tuple[Broker, Broker] = embedded, apache
             for threads, part in SENDING.items():
@@ -75,6 +77,9 @@ class BrokerBench:
             self._in_turn("p99 of sends beside other work, ms", both, self._beside_other_work)
         with _running(Embedded(self._home / "topics")) as embedded:
             self.found["embedded"]["a new topic, ms"] = new_topic_ms(embedded)
+        with _running(Embedded(self._home / "queues")) as embedded:
+            fill_queues(embedded)
+        self.found["embedded"][f"start with {QUEUES:,} queues, s"] = start_s(self._home, embedded.store)
 
     def _in_turn(self, what: str, both: Sequence[Broker], measure: Measure) -> None:
         rounds: dict[str, list[float]] = {one.name: [] for one in both}
@@ -143,15 +148,14 @@ def _rate(figures: Figures) -> float:
     return float(figures["per_second"])
 
 
-def start_s(home: Path) -> float:
-    """Seconds from the start of a process of `rocketapp broker` until it serves, with an empty directory.
+def start_s(home: Path, directory: Path) -> float:
+    """Seconds from the start of a process of `rocketapp broker` until it serves this directory; the second of two.
 
-    Its modules are compiled already, as those of an installed package are.
+    Its modules are compiled then, as those of an installed package are.
     """
     variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(home / "compiled")}
     seconds = 0.0
-    for number in range(2):
-        directory = home / f"started-{number}"
+    for _ in range(2):
         command = [sys.executable, "-m", "rocketapp", "broker", "--dir", str(directory), "--listen", "127.0.0.1:0"]
         began = time.monotonic()
         with subprocess.Popen(
@@ -164,6 +168,20 @@ def start_s(home: Path) -> float:
         if not line.startswith("serving on "):
             raise RuntimeError(f"the broker did not start: {line!r}")
     return seconds
+
+
+def fill_queues(broker: Broker) -> None:
+    """One message in each of `QUEUES` queues."""
+    with Bare(broker.broker_address, timeout=30) as bare:
+        for number in range(QUEUES):
+            topic = f"bench_{number // 4}"
+            if number % 4 == 0:
+                _create(broker, topic)
+            send = {"a": "bench", "b": topic, "c": "TBW102", "d": 4, "e": number % 4, "f": 0, "g": 0, "h": 0}
+            send |= {"i": f"UNIQ_KEY\x01{number:032X}\x02", "j": 0, "k": "false", "m": "false"}
+            answer = bare.ask(_SEND, b"x" * 100, **send)
+            if answer.code:
+                raise RuntimeError(f"{broker.name} answers a send with code {answer.code}")
 
 
 def open_transactions(broker: Broker, topic: str, count: int) -> None:
