@@ -1,7 +1,7 @@
 """The broker's tables on disk: `config/*.json`, which Apache RocketMQ reads.
 
-Each save keeps the previous content as `.bak`, which is used when the file cannot be read. A small change of a large
-table is a line in `.changes`, until the next save.
+Each save keeps the previous content as `.bak`, the first save its own, which is used when the file cannot be read. A
+small change of a large table is a line in `.changes`, until the next save.
 
 Rule: after a crash there is one whole content, the old or the new one. A `.bak` is never overwritten
 by unreadable content. If neither can be read the start fails, because with empty tables every group
@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from rocketapp.broker.store.files import OWN_STATE, Files, directory_of, read_whole, write_new
+from rocketapp.broker.store.files import OWN_STATE, Files, directory_of, read_whole, replace_whole, write_new
 from rocketapp.errors import ConfigError, ProtocolError
 from rocketapp.model.event import Observe, TableRestored, unobserved
 from rocketapp.wire import lenient_json
@@ -65,8 +65,7 @@ class DataVersion(msgspec.Struct, rename="camel"):
         self.timestamp = int(now * 1000)
 
     def to_json(self) -> dict[str, int]:
-        fields: dict[str, int] = msgspec.to_builtins(self)
-        return fields
+        return dict(msgspec.to_builtins(self))
 
     @classmethod
     def from_json(cls, saved: object, fallback: DataVersion) -> DataVersion:
@@ -85,8 +84,8 @@ class ConfigFile:
         self._changes = f"{path}.changes"
         self.place: str = files.place(path)
         """The name of the file in errors."""
-        self.is_readable: bool | None = None
-        """Whether the content of the main file may become the `.bak`; None: not checked yet."""
+        self.is_readable = self._is_first = False
+        """Whether the content of the main file may become the `.bak`; whether there is neither."""
         self.changes_end: int | None = None
         """Where the next change is appended; None when the main file has to be written before, 0 when it has all."""
         self._version: object = None
@@ -112,6 +111,7 @@ class ConfigFile:
                 )
             if content is not None:
                 self._observe(TableRestored(self.place, problem or "it is missing"))
+        self._is_first = content is None
         changes = read_whole(self._files, self._changes)
         if content is not None:
             self._apply(content, changes or b"")
@@ -120,17 +120,19 @@ class ConfigFile:
         return content
 
     def save(self, value: Mapping[str, Any]) -> None:
-        """Write the content durably. After an OSError the previous content is still there."""
+        """Write the content durably; `load` was called before. After an OSError the previous content is still there."""
         self.changes_end = None
-        if self.is_readable is None:
-            self.is_readable = self._read(self._path)[0] is not None
-        new = write_new(self._files, self._path, encode(value))
+        data, older = encode(value), f"{self._path}.bak"
+        new = write_new(self._files, self._path, data)
         if self.is_readable:
-            self._files.rename(self._path, f"{self._path}.bak")
+            self._files.rename(self._path, older)
             self.is_readable = False
         self._files.rename(new, self._path)
         self.is_readable = True
         self._files.sync_directory(directory_of(self._path))
+        if self._is_first:
+            replace_whole(self._files, older, data)
+            self._is_first = False
         self._files.remove(self._changes)
         self.changes_end, self._version = 0, value.get("dataVersion")
 

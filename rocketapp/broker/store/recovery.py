@@ -34,10 +34,8 @@ def recover(
     place = queues.open(log, checkpoint, is_clean=is_clean)
     last = stored_at(log, place.last_record)
     records = 0
-    for stored in scan.records(place.position):
-        queues.follow((stored,))
-        last = stored
-        records += 1
+    for records, last in enumerate(scan.records(place.position), 1):  # noqa: B007 - read behind the loop
+        queues.follow((last,))
     queues.finish()
     _begin(log, scan, synced=scan.end if is_clean else synced, is_ours=flushed is not None, observe=observe)
     observe(StoreRecovered(scan.end - place.position, records, place.is_anew and records > 0))

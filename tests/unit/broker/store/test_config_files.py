@@ -90,6 +90,15 @@ def test_saving_keeps_the_content_before() -> None:
     assert ConfigFile(files, CONSUMER_OFFSETS).load() == table(2)
 
 
+def test_a_file_that_was_saved_once_is_in_its_backup_too() -> None:
+    files = MemoryFiles()
+    file = ConfigFile(files, CONSUMER_OFFSETS)
+    assert file.load() is None
+    file.save(table(1))
+    files.open(CONSUMER_OFFSETS).truncate(30)
+    assert ConfigFile(files, CONSUMER_OFFSETS).load() == table(1)
+
+
 @pytest.mark.parametrize("harm", ["missing", "empty", "torn", "zeros"])
 def test_a_damaged_file_is_replaced_by_the_content_before_and_never_backed_up(harm: str) -> None:
     files = MemoryFiles()
@@ -140,6 +149,7 @@ def test_a_crash_at_any_moment_leaves_the_newest_content_or_the_one_before(seed:
     disk.on_call = stop
     file = ConfigFile(disk, CONSUMER_OFFSETS)
     try:
+        file.load()
         for number in range(20):
             file.save(table(number))
             saved = number
