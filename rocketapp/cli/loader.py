@@ -186,14 +186,11 @@ def _kind(value: Any) -> str:
 
 
 def _place_of(found: Any, shown: str) -> str:
-    """Where a function, class or module is defined; otherwise the file of the module that the user typed."""
-    try:
-        file = inspect.getsourcefile(found)
-        line = 1 if inspect.ismodule(found) else inspect.getsourcelines(found)[1]
-    except (TypeError, OSError):
-        module = shown.partition(":")[0]
-        return shown_path(getattr(sys.modules.get(module), "__file__", None) or module)
-    return f"{shown_path(file)}:{line}" if file else shown
+    """Where a function is defined; otherwise the file of the module that the user typed."""
+    if inspect.isfunction(found):
+        return f"{shown_path(found.__code__.co_filename)}:{found.__code__.co_firstlineno}"
+    module = shown.partition(":")[0]
+    return shown_path(getattr(sys.modules.get(module), "__file__", None) or module)
 
 
 def _interrupted(error: KeyboardInterrupt, doing: str) -> CommandError:

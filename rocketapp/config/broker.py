@@ -52,9 +52,9 @@ class BrokerConfig:
         java="slaveTimeout",
         least=0.001,
     )
-    dir: str = option(".rocketapp", "Directory of the store.", java="storePathRootDir")
-    cluster: str = option("DefaultCluster", "Name of the cluster.", java="brokerClusterName")
-    name: str = option("broker-a", "Name of the broker.", java="brokerName")
+    dir: str = option(".rocketapp", "Directory of the store.", java="storePathRootDir", least=1)
+    cluster: str = option("DefaultCluster", "Name of the cluster.", java="brokerClusterName", least=1)
+    name: str = option("broker-a", "Name of the broker.", java="brokerName", least=1)
     auto_create_topics: bool = option(
         True, "A send or subscription to an unknown topic creates it.", java="autoCreateTopicEnable"
     )

@@ -182,6 +182,7 @@ class ConsumerConfig:
         ".rocketapp/broadcast",
         "Directory in which each worker keeps the offsets of broadcast groups.",
         java="rocketmq.client.localOffsetStoreDir",
+        least=1,
     )
     subscription_check: str = option(
         "roll-out",

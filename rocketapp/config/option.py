@@ -38,6 +38,7 @@ def option(
 ) -> T:
     """A dataclass field with its meaning and bounds. Seconds are floats, sizes end in `_bytes`.
 
+    `least=1`: of a text that may not be empty.
     `secret`: its value is shown nowhere, also not in the `repr` of its table.
     """
     info = OptionInfo(meaning, java, least, most, choices, secret)
@@ -56,6 +57,8 @@ def bounds_problem(info: OptionInfo, value: Any) -> str | None:
         return "no text with a NUL is taken"
     if info.choices and value not in info.choices:
         return f"{value!r} is not one of {', '.join(info.choices)}"
+    if isinstance(value, str):
+        return f"{value!r} is empty: leave it out, or give it a value" if len(value) < (info.least or 0) else None
     if info.least is not None and value is not None and value < info.least:
         return f"{value!r} is below the least, {info.least:g}"
     if info.most is not None and value is not None and value > info.most:

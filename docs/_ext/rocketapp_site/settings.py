@@ -54,6 +54,8 @@ def _bounds(option: OptionField) -> list[str]:
     info = option.info
     if info.choices:
         return [f"one of {', '.join(f'`{choice}`' for choice in info.choices)}"]
+    if option.kind is str:
+        return ["not empty"] if info.least else []
     return [
         f"{word} {value:g}" for word, value in (("at least", info.least), ("at most", info.most)) if value is not None
     ]

@@ -15,7 +15,7 @@ class IdempotencyConfig:
         "sqlite", "Where marks are kept, unless a plugin brings its own store.", choices=("sqlite", "memory")
     )
     path: str = option(
-        ".rocketapp/idempotency.db", "File of the sqlite store; the processes of one machine may share it."
+        ".rocketapp/idempotency.db", "File of the sqlite store; the processes of one machine may share it.", least=1
     )
     most: int = option(100_000, "Most done messages that the memory store remembers.", least=1)
     lease: float = option(

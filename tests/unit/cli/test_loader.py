@@ -121,6 +121,8 @@ def test_something_else_than_an_app_is_told_by_its_kind(write: Write) -> None:
     module = write("app = 7\n")
     assert problem(module).startswith(f"{module}.py: {module}:app is an int, not a RocketApp")
     assert problem(f"{module}:app()").startswith(f"{module}.py: an int cannot be called")
+    module = write("from rocketapp import RocketApp as app\n")
+    assert problem(module).startswith(f"{module}.py: {module}:app is the class RocketApp, not a RocketApp")
 
 
 def test_a_factory_that_raises_is_told_by_the_line(write: Write) -> None:

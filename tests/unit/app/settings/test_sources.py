@@ -180,6 +180,8 @@ def test_settings_tell_every_table_that_names_a_cluster(directory: Path) -> None
         ("[consumer]\nsuspend = 1e308", "consumer.suspend: 1e+308 is not a number up to 1000000000"),
         (f"[consumer]\nsuspend = {10**50}", f"consumer.suspend: {10**50} is not a number up to 1000000000"),
         ('[consumer]\ncrash_dir = "a\\u0000b"', "consumer.crash_dir: no text with a NUL is taken"),
+        ("[broker]\ndir = ''", "broker.dir: '' is empty: leave it out, or give it a value"),
+        ("[consumer]\nbroadcast_dir = ''", "consumer.broadcast_dir: '' is empty: leave it out, or give it a value"),
         ("[app]\nlog_format = 'xml'", "app.log_format: 'xml' is not one of text, json"),
         ("[app]\ngroup = 7", "app.group: 7 is a whole number, not text"),
         ("[broker]\nauto_create_topics = 1", "broker.auto_create_topics: 1 is a whole number, not true or false"),
