@@ -104,13 +104,12 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/explanation/speed",
                 "docs/explanation/glossary",
                 "docs/explanation/design",
-                "docs/decisions/README",
+                "docs/explanation/decisions",
                 "docs/explanation/house",
             ),
             others="docs/explanation/",
         ),
     ),
-    "docs/decisions/README": (Group("", (), others="docs/decisions/"),),
     "contrib/README": (
         Group(
             "",
