@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from rocketapp.broker.config_table import ConfigTable
 from rocketapp.broker.pop_checkpoints import HandedOut, Place
 from rocketapp.errors import BrokerError
 from rocketapp.model.numbers import is_whole
@@ -26,38 +27,36 @@ _IDLE_MS = 24 * 3_600_000
 _SAVED_AS = {"popped_ms": "popTime", "invisible_ms": "i", "attempt_id": "a", "visible": "ot", "counts": "oc"}
 
 
-class RequestModes:
-    """How the members of each group are to ask for the messages of each topic; where nobody has said it, they pull.
+class TopicModes(msgspec.Struct, frozen=True):
+    """How the members of each group are to ask for the messages of one topic."""
 
-    The saved form is Apache's messageRequestMode.json.
-    """
+    name: str
+    by_group: dict[str, RequestMode]
 
-    def __init__(self) -> None:
-        self._modes: dict[str, dict[str, RequestMode]] = {}
-        self.dirty: bool = False
-
-    def __repr__(self) -> str:
-        return f"<RequestModes of {len(self._modes)} topics>"
-
-    def of(self, topic: str, group: str) -> RequestMode:
-        return self._modes.get(topic, {}).get(group) or RequestMode(topic, group, PULL)
-
-    def put(self, mode: RequestMode) -> None:
-        self._modes.setdefault(mode.topic, {})[mode.group] = mode
-        self.dirty = True
-
-    def begin_save(self, now: float) -> Callable[[], dict[str, Any]]:
-        """Return what makes the saved form of the present table, which has no version."""
-        self.dirty, form = False, self.to_json()
-        return lambda: form
+    @classmethod
+    def from_json(cls, saved: object) -> TopicModes:
+        modes = msgspec.convert(saved, dict[str, RequestMode], strict=False)
+        return cls(next((mode.topic for mode in modes.values()), ""), modes)
 
     def to_json(self) -> dict[str, Any]:
-        return {"messageRequestModeMap": msgspec.to_builtins(self._modes)}
+        return {group: msgspec.to_builtins(mode) for group, mode in self.by_group.items()}
 
-    def load(self, saved: Mapping[str, Any]) -> None:
-        """Load a saved form. Raises ValueError when it is not one."""
-        table = saved.get("messageRequestModeMap") or {}
-        self._modes = msgspec.convert(table, dict[str, dict[str, RequestMode]], strict=False)
+
+class RequestModes(ConfigTable[TopicModes]):
+    """By topic. Where nobody has said how to ask, members pull. The saved form is Apache's messageRequestMode.json."""
+
+    def __init__(self) -> None:
+        super().__init__("messageRequestModeMap", TopicModes.from_json, ())
+
+    def of(self, topic: str, group: str) -> RequestMode:
+        return self._of(topic).get(group) or RequestMode(topic, group, PULL)
+
+    def put_mode(self, mode: RequestMode) -> None:
+        self.put(TopicModes(mode.topic, {**self._of(mode.topic), mode.group: mode}))
+
+    def _of(self, topic: str) -> dict[str, RequestMode]:
+        known = self.get(topic)
+        return {} if known is None else known.by_group
 
 
 class InOrder(HandedOut, eq=False, rename=_SAVED_AS.get, kw_only=True):

@@ -1,9 +1,9 @@
 """The broker's tables and their files: topics.json, subscriptionGroup.json, consumerOffset.json,
 messageRequestMode.json, consumerOrderInfo.json.
 
-A change of topics or groups is written as soon as it comes, before anybody is answered who may have seen that; the
-whole file, which Apache RocketMQ reads, with the next offsets. Those and request modes are written periodically. While
-the broker serves, all of it is written beside the event loop. A file that exists but cannot be read stops the start:
+A change of topics, groups or request modes is written as soon as it comes, before anybody is answered who may have seen
+that; the whole file, which Apache RocketMQ reads, with the next offsets. Those are written periodically. While the
+broker serves, all of it is written beside the event loop. A file that exists but cannot be read stops the start:
 without it offsets would be lost unnoticed, and groups would begin anew.
 """
 
@@ -64,10 +64,10 @@ class Saving:
         self._names: list[tuple[ConfigFile, ConfigTable[Any]]] = [
             (ConfigFile(files, TOPICS, observe), self.topics),
             (ConfigFile(files, GROUPS, observe), self.groups),
+            (ConfigFile(files, REQUEST_MODES, observe), self.modes),
         ]
         self._others: list[tuple[ConfigFile, Table]] = [
             (ConfigFile(files, CONSUMER_OFFSETS, observe), self.offsets),
-            (ConfigFile(files, REQUEST_MODES, observe), self.modes),
             (ConfigFile(files, POP_ORDER, observe), self.order),
         ]
         self._load(store)
@@ -101,7 +101,7 @@ class Saving:
             described.clamp(partial(store.offset_before, described.position or math.inf))
 
     def names_to_save(self, *, whole: bool = False) -> list[Callable[[], None]]:
-        """What writes the present topics and groups, in any thread; nothing if they have not changed.
+        """What writes the present topics, groups and modes, in any thread; nothing if they have not changed.
 
         It appends what has changed; `whole`: or writes the files that lack some of that, which Apache RocketMQ reads.
         `names_written` follows, or `undo_names` after an error.
@@ -116,8 +116,8 @@ class Saving:
 
     def names_written(self) -> None:
         """What `names_to_save` returned has ended well."""
-        self.topics.written()
-        self.groups.written()
+        for _, table in self._names:
+            table.written()
 
     def is_written(self, topic: str) -> bool:
         """Whether all is on disk on which a message counts that is stored in this topic. It may be that of a group."""
@@ -130,7 +130,7 @@ class Saving:
             table.undo()
 
     def offsets_to_save(self) -> list[Callable[[], None]]:
-        """What writes the present offsets and modes, in any thread; nothing if they have not changed.
+        """What writes the present offsets, in any thread; nothing if they have not changed.
 
         Where that is not called, or fails, `offsets_not_saved` follows.
         """
@@ -150,7 +150,8 @@ class Saving:
                 save()
             except OSError as error:
                 self.offsets_not_saved()
-                self.topics.dirty = self.groups.dirty = True
+                for _, table in self._names:
+                    table.dirty = True
                 self._observe(LoopFailed("saving tables", str(error)))
         self.names_written()
 

@@ -57,7 +57,8 @@ class AssignmentProcessor:
             raise BrokerError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         self._core.known_topic(mode.topic)
         self._core.group(mode.group)
-        self._modes.put(mode)
+        self._modes.put_mode(mode)
+        self._core.save(None)
         return DONE
 
     @answers(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, needs=KEYS_ARE_ENOUGH)

@@ -244,7 +244,7 @@ class MasterTables:
         steps: dict[int, Callable[[bytes], None]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: lambda body: core.groups.take_over(decode(body)),
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self._request_modes,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: lambda body: self._modes.take_over(decode(body)),
             RequestCode.GET_ALL_CONSUMER_OFFSET: self._offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: lambda body: core.delays.take_over(decode(body)),
             RequestCode.GET_TIMER_CHECK_POINT: lambda body: core.timers.take_over(*decode_timer_checkpoint(body)),
@@ -316,10 +316,6 @@ class MasterTables:
     def _saved(self, error: StoreError | None) -> None:
         if error is not None:  # then the tables are those of before
             self._known.clear()
-
-    def _request_modes(self, body: bytes) -> None:
-        self._modes.load(decode(body))
-        self._modes.dirty = True
 
     def _offsets(self, body: bytes) -> None:
         core = self._core

@@ -632,7 +632,7 @@ async def test_members_are_told_to_pop_also_after_a_restart_and_share_queues_whe
         assert sorted(each for share in both for each in share or ()) == sorted(2 * [(at, POP) for at in range(4)])
         assert await set_mode(POP, 0, "nowhere") == ResponseCode.TOPIC_NOT_EXIST
         assert await set_mode(POP, 0, "%RETRY%billing") == ResponseCode.NO_PERMISSION
-        await broker.restart()
+        await broker.restart(killed=True)
         client = await broker.client("one")
         assert await assigned(client) is None  # no member has sent a heartbeat
         await client.heartbeat("billing", "orders")
