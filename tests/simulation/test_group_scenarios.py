@@ -33,14 +33,14 @@ def owned_once(stage: Stage) -> bool:
 
 @pytest.mark.parametrize("topic", [ORDERS, MOVES], ids=["concurrent", "orderly"])
 @scenario
-async def test_a_hundred_joins_and_leaves_in_quick_succession_leave_one_owner_per_queue(topic: Topic) -> None:
+async def test_forty_joins_and_leaves_in_quick_succession_leave_one_owner_per_queue(topic: Topic) -> None:
     random = Random(5)
     stage = Stage(topic, latency=0.005)
     await stage.begin()
     await stage.send(topic.name, 4)
     await stage.join()
-    sending = [stage.sender.send_all(topic.name, f"k{number}", 150, lambda: 0.1) for number in range(6)]
-    for _ in range(100):
+    sending = [stage.sender.send_all(topic.name, f"k{number}", 60, lambda: 0.1) for number in range(6)]
+    for _ in range(40):
         guest = await stage.join()
         await asyncio.sleep(random.choice((0.0, 0.02, 0.1, 0.4)))
         assert await guest.leave()
@@ -48,7 +48,7 @@ async def test_a_hundred_joins_and_leaves_in_quick_succession_leave_one_owner_pe
     assert await stage.until(lambda: owned_once(stage), 3) <= 3
     await asyncio.gather(*sending)
     await stage.calm(30)
-    assert len(stage.started()) == 904
+    assert len(stage.started()) == 364
     await stage.end()
 
 
@@ -155,7 +155,7 @@ async def test_a_start_position_that_was_looked_up_before_a_freeze_is_not_commit
     await stage.end()
 
 
-@pytest.mark.parametrize("seconds", [2.0, 3.0, 4.5])
+@pytest.mark.parametrize("seconds", [2.0, 4.5])
 @scenario
 async def test_the_first_pull_after_a_member_stood_still_carries_no_offset_over_that_of_a_next_owner(
     seconds: float,

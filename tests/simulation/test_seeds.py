@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -150,28 +147,12 @@ def test_popped_messages_are_handled_or_dead_whatever_happens(one_by_one: Proces
     assert reasons == {facts.POPPED, facts.RENEWED, facts.RETRY, facts.GIVEN_BACK}
 
 
-def test_the_same_seed_is_the_same_history_in_every_process() -> None:
-    """Also with other hashes of strings, which order sets differently."""
-    runs = (7, "mixed"), (12, "mixed"), (11, "pop")
-    program = f"from tests.simulation.seeded import simulate; print([hash_of(simulate(*run)) for run in {runs}])"
-    helper = "import hashlib\ndef hash_of(result): return hashlib.sha256(repr(result.history).encode()).hexdigest()\n"
-    seen = {
-        subprocess.run(
-            [sys.executable, "-c", helper + program],
-            env={**os.environ, "PYTHONHASHSEED": str(number)},
-            capture_output=True,
-            text=True,
-            check=True,
-            timeout=300,
-            cwd=Path(__file__).parents[2],
-        ).stdout
-        for number in (1, 2)
-    }
-    assert len(seen) == 1
-
-
-def test_the_same_seed_twice_in_one_process_is_the_same_history() -> None:
-    assert simulate(3, CONCURRENT).history == simulate(3, CONCURRENT).history
+@pytest.mark.parametrize(("seed", "workload"), [(7, MIXED), (12, MIXED), (11, POP)])
+def test_the_same_seed_is_the_same_history_in_every_process(
+    seed: int, workload: str, one_by_one: ProcessPoolExecutor
+) -> None:
+    """Each has other hashes of strings, which order sets differently, and has run other seeds before."""
+    assert simulate(seed, workload).history == one_by_one.submit(simulate, seed, workload).result().history
 
 
 def test_seeds_draw_several_brokers_and_sync_handlers() -> None:
