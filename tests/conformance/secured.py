@@ -11,11 +11,12 @@ from rocketapp.wire.signing import Keys
 from tests.peers import toolchain
 from tests.peers.bare import GET_ROUTE, Bare
 from tests.peers.clusters import Apache
+from tests.peers.waiting import wait_until
 from tests.unit.certificates import Authority
 
 ADMIN, ADMIN_SECRET = "administrator", "admin-secret-1"
 READER, READER_SECRET = "reader-only", "reader-secret-2"
-CREATE_USER, UPDATE_USER, CREATE_ACL = 3001, 3002, 3006
+CREATE_USER, UPDATE_USER, CREATE_ACL, GET_MAX_OFFSET = 3001, 3002, 3006, 30
 _PROVIDER = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
 WITH_KEYS = (
     "authenticationEnabled=true",
@@ -97,25 +98,32 @@ class Secured:
 
 
 class Old:
-    """4.9.7, at first without access control."""
+    """4.9.7, whose access control lets everybody in at first."""
 
     def __init__(self, directory: Path) -> None:
-        self._conf = directory / "conf"
-        self._conf.mkdir(parents=True)
+        conf = directory / "conf"
+        conf.mkdir(parents=True)
         for name in ("logback_namesrv.xml", "logback_broker.xml"):
-            (self._conf / name).write_text("<configuration/>\n")
+            (conf / name).write_text("<configuration/>\n")
+        self._accounts = conf / "plain_acl.yml"
+        self._let_in("127.0.0.1")
         opened = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
         options = [*toolchain.BRIEF, *(f"--add-opens={each}=ALL-UNNAMED" for each in opened)]
-        self.apache = Apache(directory, options=options, lib=toolchain.jars_of_4())
+        self.apache = Apache(directory, conf=("aclEnable=true",), options=options, lib=toolchain.jars_of_4())
+
+    def _let_in(self, *addresses: str) -> None:
+        """With the keys of an administrator, and from these addresses without any."""
+        account = f"- accessKey: {ADMIN}\n  secretKey: {ADMIN_SECRET}\n  admin: true\n"
+        self._accounts.write_text(f"globalWhiteRemoteAddresses: {json.dumps(addresses)}\naccounts:\n{account}")
 
     def want_keys(self) -> None:
-        """Start the broker again with plain ACL: it knows one administrator."""
-        account = f"- accessKey: {ADMIN}\n  secretKey: {ADMIN_SECRET}\n  admin: true\n"
-        (self._conf / "plain_acl.yml").write_text(f"globalWhiteRemoteAddresses: []\naccounts:\n{account}")
-        with (self._conf / "broker.conf").open("a") as file:
-            file.write("aclEnable=true\n")
-        self.apache.bounce(0)
-        self.apache.wait_for_routes()
+        """Of everybody. The broker looks at its file every few seconds."""
+        self._let_in()
+        wait_until(self._refuses_strangers, within=30, what="the broker wants keys", every=0.2)
+
+    def _refuses_strangers(self) -> bool:
+        with Bare(self.apache.broker_address) as asking:
+            return asking.ask(GET_MAX_OFFSET, topic="TBW102", queueId=0).code != 0
 
     def stop(self) -> None:
         self.apache.stop()
