@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -13,15 +13,9 @@ from typing import NamedTuple
 import pytest
 
 from rocketapp.clock import SystemClock
-from rocketapp.errors import ProtocolError
-from rocketapp.model.pulled import Acks, Handle
 from rocketapp.wire.codes import RequestCode
-from rocketapp.wire.lenient_json import loads
-from rocketapp.wire.record import decode_records
-from rocketapp.wire.requests.pop import AckRequest, PopRequest, PopResponse, encode_acks, handle_in, pop_retry_topic
-from tests.peers import toolchain
 from tests.peers.bare import Bare
-from tests.peers.clusters import Apache, Cluster, Embedded
+from tests.peers.clusters import Cluster
 from tests.peers.java_client import JavaClient, Peer
 from tests.peers.running_app import RunningApp
 from tests.peers.tap import Tap
@@ -217,140 +211,6 @@ def test_a_java_member_that_was_told_so_by_an_operator_pops_and_gets_what_failed
     seen = wait_until(lambda: found if len(found := member.poll()) >= 4 else None, within=60, what="retries")
     assert sorted((one["body"].decode(), one["attempt"]) for one in seen) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
     member.stop()
-
-
-HIDDEN = 15
-"""Seconds for which what is popped before a hand-over is hidden."""
-
-
-class Popping:
-    """A member in bare requests, which tells by itself what it acknowledges."""
-
-    def __init__(self, address: str, topic: str) -> None:
-        self._bare, self._topic, self._group = Bare(address, timeout=20), topic, f"{topic}-group"
-        self.taken: dict[str, Handle] = {}
-        """By text the last handle of each message."""
-        self.attempts: dict[str, int] = {}
-
-    def pop(self, count: int = 32) -> list[str]:
-        request = PopRequest(self._group, self._topic, -1, count, HIDDEN * 1000, 1000)
-        answer = self._bare.ask(RequestCode.POP_MESSAGE, **request.to_fields())
-        if answer.code:
-            assert answer.code == 210, answer
-            return []
-        where, texts = PopResponse.from_fields(dict(answer.fields)), []
-        for message in decode_records(answer.body, None):
-            times = where.starts.get((0, 0), 0), where.popped_ms, where.invisible_ms, where.revive_queue
-            own = handle_in(message.raw_properties) or Handle(*times, 0, "broker-a", 0, message.offset)
-            texts.append(message.text())
-            self.taken[message.text()], self.attempts[message.text()] = own, message.attempt
-        return texts
-
-    def ack(self, text: str) -> None:
-        handle = self.taken[text]
-        request = AckRequest(self._group, pop_retry_topic(self._group, self._topic, handle.kind), handle)
-        assert self._bare.ask(RequestCode.ACK_MESSAGE, **request.to_fields()).code == 0
-
-    def ack_all(self, texts: Sequence[str]) -> None:
-        acks = [Acks(self.taken[text], [self.taken[text].offset]) for text in texts]
-        body = encode_acks(self._group, self._topic, "broker-a", acks)
-        assert self._bare.ask(RequestCode.BATCH_ACK_MESSAGE, body).code == 0
-
-    def hide(self, text: str, seconds: int) -> None:
-        request = AckRequest(self._group, self._topic, self.taken[text], seconds * 1000)
-        assert self._bare.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, **request.to_fields()).code == 0
-
-    def pop_until(self, *wanted: str, done: str = "") -> list[str]:
-        """Everything that comes until these have come. `done` are acknowledged."""
-        found: list[str] = []
-
-        def are_there() -> bool:
-            several = self.pop()
-            found.extend(several)
-            for text in several:
-                if text in done:
-                    self.ack(text)
-            return set(wanted) <= set(found)
-
-        wait_until(are_there, within=90, what=f"{wanted} come again")
-        return sorted(found)
-
-    def goes_on(self, address: str) -> None:
-        """The same member at another broker."""
-        self._bare.close()
-        self._bare = Bare(address, timeout=20)
-
-    def close(self) -> None:
-        self._bare.close()
-
-
-@pytest.mark.timeout(240)
-def test_a_directory_that_changes_hands_hands_out_again_exactly_what_was_not_acknowledged(
-    peer: Peer, tmp_path: Path
-) -> None:
-    # Most of it is waiting, for brokers to start and for times to be over: both endings wait at once.
-    with ThreadPoolExecutor(2) as both:
-        moves = [both.submit(_move, peer, tmp_path / ending) for ending in ("stopped", "killed")]
-    assert [move.result() for move in moves] == [(["e", "f"], ["e", "h"])] * 2
-
-
-def _wait_until_tables_are_written(store: Path, end: int) -> None:
-    """Offsets and topics, every 5 s. A killed Apache RocketMQ hands out again what it has handed out since then."""
-    file, names = store / "config" / "consumerOffset.json", store / "config" / "topics.json"
-
-    def is_written() -> bool:
-        try:
-            offsets = loads(file.read_bytes())["offsetTable"].get("handed@handed-group", {})
-            return set(offsets.values()) == {end} and "handed" in loads(names.read_bytes())["topicConfigTable"]
-        except (FileNotFoundError, ProtocolError):  # not there yet, or just being replaced
-            return False
-
-    wait_until(is_written, within=15, what="offsets and topics are on disk")
-
-
-def _move(peer: Peer, directory: Path) -> tuple[list[str], list[str]]:
-    """There and back; returns what each of the two brokers hands out that gets the directory."""
-    embedded = Embedded(directory / "embedded")
-    member = Popping(embedded.broker_address, "handed")
-    try:
-        java = JavaClient(peer, embedded.name_server)
-        java.create_topic("handed", 1)
-        java.send("handed", *"abcdef")
-        assert sorted(member.pop(5)) == [*"abcde"]
-        member.ack("a")
-        member.ack_all(["b"])
-        member.hide("c", 3600)
-        member.hide("d", 240)
-        if directory.name == "killed":
-            _wait_until_tables_are_written(embedded.store, 5)
-            embedded.kill_broker()
-        embedded.stop()
-        at_apache = _at_apache(peer, directory, member)
-        embedded.start_again()
-        member.goes_on(embedded.broker_address)
-        back_here = member.pop_until("e", "h")
-        # Counted on, and not begun anew; on a slow machine a time may be over once more.
-        assert member.attempts["e"] >= 3
-        assert member.attempts["h"] >= 2
-        return at_apache, back_here
-    finally:
-        member.close()
-        embedded.stop()
-
-
-def _at_apache(peer: Peer, directory: Path, member: Popping) -> list[str]:
-    apache = Apache(directory / "apache", store=directory / "embedded" / "data", options=toolchain.BRIEF)
-    try:
-        member.goes_on(apache.broker_address)
-        member.ack("d")
-        found = member.pop_until("e", "f", done="f")
-        assert member.attempts["e"] == 2
-        JavaClient(peer, apache.name_server).send("handed", *"gh")
-        member.pop_until("g", "h", done="g")
-        _wait_until_tables_are_written(directory / "embedded" / "data", 8)
-        return found
-    finally:
-        apache.stop()
 
 
 def test_who_asks_is_told_that_a_pop_would_find_something(cluster: Cluster, peer: Peer) -> None:
