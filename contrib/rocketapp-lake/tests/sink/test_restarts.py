@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -15,43 +15,8 @@ from sink_shop import Order, Watch, lake_plugin, until
 
 from rocketapp import RocketApp, RocketAppError
 from rocketapp.plugin import events
-from tests.peers.clusters import Apache, of_tests
 from tests.peers.loading import Loader
-from tests.peers.pairs import TOPIC, embedded_pair
-
-AWAY = 3.0
-"""Seconds that a broker is away."""
-
-
-class Running(NamedTuple):
-    """Brokers, and the name server that knows them and stays when they go."""
-
-    brokers: list[Any]
-    name_server: str
-
-
-@pytest.fixture
-def embedded(tmp_path: Path) -> Iterator[Running]:
-    with embedded_pair(tmp_path) as pair:
-        yield Running(pair.brokers, pair.name_server)
-
-
-@pytest.fixture
-def apache(tmp_path: Path) -> Iterator[Running]:
-    """One broker; that the queues of others go on without it is shown with two embedded ones."""
-    broker = of_tests(tmp_path / "a")
-    try:
-        yield Running([broker], broker.name_server)
-    finally:
-        broker.stop()
-
-
-async def restarted(broker: Any) -> None:
-    if isinstance(broker, Apache):
-        await asyncio.to_thread(broker.bounce, AWAY)
-    else:
-        await asyncio.to_thread(broker.stop)
-        await asyncio.to_thread(broker.start_again)
+from tests.peers.pairs import TOPIC, Pair, embedded_pair
 
 
 async def feed(app: RocketApp, sent: list[int], ended: asyncio.Event) -> None:
@@ -64,14 +29,19 @@ async def feed(app: RocketApp, sent: list[int], ended: asyncio.Event) -> None:
             sent.append(number)
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with embedded_pair(tmp_path) as pair:
+        yield pair
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kind", ["embedded", pytest.param("apache", marks=pytest.mark.apache)])
 async def test_a_rolling_restart_under_a_sink_loses_and_doubles_nothing(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    brokers, name_server = request.getfixturevalue(kind)
-    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", name_server)
+    brokers = pair.brokers
+    monkeypatch.setenv("ROCKETAPP_CLIENT__NAME_SERVER", pair.name_server)
     monkeypatch.setenv("ROCKETAPP_CONSUMER__CRASH_DIR", "")
     for broker in brokers:
         loader = Loader(broker.broker_address)
@@ -97,7 +67,8 @@ async def test_a_rolling_restart_under_a_sink_loses_and_doubles_nothing(
         feeding = tasks.create_task(feed(app, sent, ended))
         await goes_on()
         for broker in brokers:
-            await restarted(broker)
+            await asyncio.to_thread(broker.stop)
+            await asyncio.to_thread(broker.start_again)
             await goes_on()
         ended.set()
         await feeding
