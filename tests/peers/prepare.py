@@ -9,7 +9,8 @@ from pathlib import Path
 
 from tests.peers import toolchain
 from tests.peers.clusters import Apache
-from tests.peers.java_client import Peer
+from tests.peers.java_client import JavaClient, Peer
+from tests.peers.waiting import wait_until
 
 
 def prepare(*, old: bool = True) -> None:
@@ -29,7 +30,11 @@ def _make_archive(made: Path) -> None:
         options = (*toolchain.BRIEF, f"-XX:DumpLoadedClassList={home}/%p.lst")
         apache = Apache(home / "apache", options=options)
         try:
-            Peer(home / "peer", properties=options[-1:]).stop()
+            peer = Peer(home / "peer", properties=options[-1:])
+            try:
+                _use(JavaClient(peer, apache.name_server))
+            finally:
+                peer.stop()
         finally:
             apache.stop()
         names = home / "all.lst"
@@ -42,6 +47,17 @@ def _make_archive(made: Path) -> None:
         if done.returncode:
             coming.write_bytes(b"")  # this JDK makes none, and every JVM does without
         coming.rename(made)
+
+
+def _use(java: JavaClient) -> None:
+    """What most tests do with both: it loads many more classes than their start."""
+    java.create_topic("orders", 1)
+    java.send("orders", "one")
+    java.transaction("orders", "two", group="deciders", local="commit")
+    consumer = java.consume("orders", "readers")
+    wait_until(lambda: len(consumer.bodies()) == 2, within=60, what="both are consumed")
+    java.stop()
+    java.admin("clusterList")
 
 
 if __name__ == "__main__":
