@@ -211,8 +211,9 @@ def _explain(error: BaseException, fail: Callable[..., None]) -> int:
         click.echo(error.format_message(), err=True)
         return USAGE
     if isinstance(error, click.ClickException):
-        command = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else "rocketapp"
-        fail(f"{error.format_message().rstrip('.')}{_mend(error)}: see {command} --help", code=USAGE)
+        # Of an option without its value click does not say which command it belongs to.
+        see = f": see {error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+        fail(f"{error.format_message().rstrip('.')}{_mend(error)}{see}", code=USAGE)
         return USAGE
     return FAILED
 
