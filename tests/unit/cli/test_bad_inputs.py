@@ -75,7 +75,7 @@ CASES = {
     "folders without reload": ("run app --reload-dir .", ["--reload-dir needs --reload"]),
     "pages at no address": ("run app --http nonsense", ["--http", "nonsense"]),
     "no app at all": ("run", ["APP", "rocketapp run --help"]),
-    "an option without its value": ("offset reset shop orders --to", ["rocketapp: Option '--to' requires an argument\n"]),
+    "an option without a value": ("offset reset shop orders --to", ["'--to' requires an argument\n"]),
     "workers out of bounds": ("run app --workers 0", ["--workers", "1<=x"]),
     "timeout out of bounds": ("run app --connect-timeout 0", ["connect_timeout", "0.1"]),
     "never idle": ("run app --exit-when-idle nan", ["--exit-when-idle", "not a number up to 1000000000"]),
