@@ -104,7 +104,7 @@ TREES: Mapping[str, Sequence[Group]] = {
                 "docs/explanation/speed",
                 "docs/explanation/glossary",
                 "docs/explanation/design",
-                "docs/explanation/decisions",
+                "docs/decisions/README",
                 "docs/explanation/house",
             ),
             others="docs/explanation/",
