@@ -84,8 +84,10 @@ class ConfigFile:
         self._changes = f"{path}.changes"
         self.place: str = files.place(path)
         """The name of the file in errors."""
-        self.is_readable = self._is_first = False
-        """Whether the content of the main file may become the `.bak`; whether there is neither."""
+        self.is_readable: bool = False
+        """Whether the content of the main file may become the `.bak`."""
+        self._is_first = False
+        """Whether there is neither."""
         self.changes_end: int | None = None
         """Where the next change is appended; None when the main file has to be written before, 0 when it has all."""
         self._version: object = None

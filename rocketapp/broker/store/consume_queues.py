@@ -199,8 +199,7 @@ class ConsumeQueues(dict[tuple[str, int], ConsumeQueue]):
             self._round = _Round(self._opened.take_unsynced(), self._hint(end, last_record), flush.log_ms)
         if self._round is not None:
             files = self._round.files
-            most = None if everything else _MOST_SYNCED
-            flush.queue_files = {path: files.pop(path) for path in list(files)[:most]}
+            flush.queue_files = {path: files.pop(path) for path in list(files)[: None if everything else _MOST_SYNCED]}
             if not files and not self._is_lost:
                 flush.hint, flush.queues_ms = self._round.hint, self._round.log_ms
 
