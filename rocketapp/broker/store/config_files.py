@@ -80,14 +80,12 @@ class ConfigFile:
     """One of these files, its `.bak`, and the `.changes` since it was written."""
 
     def __init__(self, files: Files, path: str, observe: Observe = unobserved) -> None:
-        self._files, self._path, self._observe = files, path, observe
+        self._files, self._path, self._observe, self._is_first = files, path, observe, False
         self._changes = f"{path}.changes"
         self.place: str = files.place(path)
         """The name of the file in errors."""
         self.is_readable: bool = False
         """Whether the content of the main file may become the `.bak`."""
-        self._is_first = False
-        """Whether there is neither."""
         self.changes_end: int | None = None
         """Where the next change is appended; None when the main file has to be written before, 0 when it has all."""
         self._version: object = None
@@ -113,7 +111,7 @@ class ConfigFile:
                 )
             if content is not None:
                 self._observe(TableRestored(self.place, problem or "it is missing"))
-        self._is_first = content is None
+        self._is_first = content is None  # the next save is its own backup
         changes = read_whole(self._files, self._changes)
         if content is not None:
             self._apply(content, changes or b"")
